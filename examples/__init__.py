@@ -1,0 +1,1 @@
+"""Examples that run: each folder is a package of its own."""

@@ -1,0 +1,17 @@
+"""The `callgate` command: look at tools, call one, check their definitions. It needs the extra `cli`."""
+
+import sys
+
+__all__ = ("main",)
+
+
+def main() -> None:
+    """Run the command line of this process, or say how to install what it needs and exit with 2."""
+    try:
+        from callgate.cli.app import app  # noqa: PLC0415 - typer and rich are an optional extra
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in {"typer", "rich"}:
+            raise
+        sys.stderr.write(f"callgate: the command line needs {error.name}; install it with: pip install 'callgate[cli]'\n")
+        raise SystemExit(2) from error
+    app(prog_name="callgate")

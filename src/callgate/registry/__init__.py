@@ -1,0 +1,8 @@
+"""The catalog of tools and the one pipeline through which each of them runs."""
+
+from callgate.registry.catalog import Offer
+from callgate.registry.pipeline import Authorize
+from callgate.registry.registry import RunningCall, ToolRegistry
+from callgate.registry.requests import Call, CallKeywords, ErrorPorts, ToolInvocationRequest
+
+__all__ = ("Authorize", "Call", "CallKeywords", "ErrorPorts", "Offer", "RunningCall", "ToolInvocationRequest", "ToolRegistry")

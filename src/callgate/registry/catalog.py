@@ -1,0 +1,134 @@
+"""The tools of a registry by name, and what one call may run of them. Source: contract rows R2, R4, P1."""
+
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from callgate.errors import DuplicateToolError, ToolError, ToolNotFoundError, ToolNotOfferedError
+from callgate.registry.entry import Entry, Limits, entry_of
+from callgate.tools.naming import LooseIndex, loose_index, match_loosely, nearest_names
+from callgate.tools.tool import Tool, as_tool
+
+__all__ = ("Catalog", "Offer", "shown_name")
+
+_SHOWN_NAMES: Final = 20
+_SHOWN_LENGTH: Final = 128
+
+
+class Offer(Mapping[str, Entry]):
+    """Be the tools that a call may run, looked up by name in one step however many they are.
+
+    `ToolRegistry.offer` makes one; pass it as `tools=` to every call of a step. A name that the catalog does not have is
+    not in it.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: dict[str, Entry]) -> None:
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, name: object, default: Any = None) -> Any:
+        """Give the entry of that name, or `default`; a name of any type is allowed."""
+        return self._entries.get(name, default) if isinstance(name, str) else default
+
+
+class Catalog:
+    """Keep the entries in the order of registration, and those of tools that calls bring along."""
+
+    __slots__ = ("_guests", "_limits", "_lock", "_loose", "entries")
+
+    def __init__(self, limits: Limits) -> None:
+        self.entries: dict[str, Entry] = {}
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._guests: weakref.WeakKeyDictionary[Tool[Any, Any], Entry] = weakref.WeakKeyDictionary()
+        self._loose: LooseIndex | None = None
+
+    def add(self, tools: Iterable[object]) -> None:
+        """Register all of `tools` or none.
+
+        Raises:
+            ToolDefinitionError: when one of them cannot work.
+            DuplicateToolError: when a name is taken, in the catalog or twice among `tools`.
+        """
+        fresh: dict[str, Entry] = {}
+        for tool in tools:
+            entry = entry_of(as_tool(tool), self._limits)
+            if entry.name in fresh or entry.name in self.entries:
+                raise DuplicateToolError(entry.name)
+            fresh[entry.name] = entry
+        with self._lock:
+            taken = fresh.keys() & self.entries.keys()
+            if taken:
+                raise DuplicateToolError(min(taken))
+            self.entries.update(fresh)
+            self._loose = None
+
+    def offer(self, tools: Iterable[object]) -> Offer:
+        """Give what a call may run that was offered `tools`: names of the catalog, its tools, or additional tools.
+
+        Raises:
+            ToolDefinitionError: when an additional tool cannot work.
+            DuplicateToolError: when an additional tool has the name of another one that it is not.
+        """
+        if isinstance(tools, Offer):
+            return tools
+        offered: dict[str, Entry] = {}
+        for item in (tools,) if isinstance(tools, str) else tools:
+            entry = self.entries.get(item) if isinstance(item, str) else self._entry(as_tool(item))
+            if entry is None:
+                continue
+            if offered.setdefault(entry.name, entry) is not entry:
+                raise DuplicateToolError(entry.name, "two different tools of that name are offered to one call")
+        return Offer(offered)
+
+    def _entry(self, tool: Tool[Any, Any]) -> Entry:
+        registered = self.entries.get(tool.name)
+        if registered is not None and registered.tool is tool:
+            return registered
+        if registered is not None:
+            raise DuplicateToolError(tool.name, "the call brings a tool with the name of a registered one")
+        with self._lock:
+            guest = self._guests.get(tool)
+            if guest is None:
+                guest = self._guests[tool] = entry_of(tool, self._limits)
+            return guest
+
+    def find_loosely(self, name: object, offer: Offer | None) -> Entry | None:
+        """Find the one tool that an oddly spelt name can only mean (`functions.x`, `x()`, other case or separator)."""
+        if not isinstance(name, str):
+            return None
+        if offer is not None:
+            found = match_loosely(name, loose_index(offer))
+            return None if found is None else offer[found]
+        index = self._loose
+        if index is None:
+            index = self._loose = loose_index(self.entries)
+        found = match_loosely(name, index)
+        return None if found is None else self.entries[found]
+
+    def refusal(self, name: object, offer: Offer | None) -> ToolError:
+        """Make the error for a name that the call cannot run: 404 without an offer, 403 with one (contract row P1)."""
+        known = tuple(self.entries if offer is None else offer)
+        kind = ToolNotFoundError if offer is None else ToolNotOfferedError
+        if not isinstance(name, str):
+            return kind(shown_name(name), (), known[:_SHOWN_NAMES])
+        return kind(shown_name(name), nearest_names(name[:_SHOWN_LENGTH], known), known[:_SHOWN_NAMES])
+
+
+def shown_name(name: object) -> str:
+    """Give a name as a model sent it in a form that is safe to show and to store: short, and text that UTF-8 can hold."""
+    if not isinstance(name, str):
+        return f"({type(name).__name__}, not a name)"
+    short = name if len(name) <= _SHOWN_LENGTH else name[:_SHOWN_LENGTH] + "…"
+    return short.encode("utf-8", "replace").decode()

@@ -1,0 +1,286 @@
+"""The two drivers of the pipeline: one waits in a coroutine, one blocks a thread; the rules are the pipeline's.
+
+    run_async   slot → a coroutine stepped here and carried by a host | a function in a thread | a job in a process
+    run_sync    slot → the same for sync tools; what must be awaited is awaited on the portal's loop
+
+Both give the tool's value, or raise a `ToolError`, `Aborted`, or what ends the program.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
+from types import CoroutineType
+from typing import Final
+
+from callgate.registry.bodies import call_here, needs_await, process_work, ready, thread_work, to_coroutine
+from callgate.registry.pipeline import Aborted, Pipeline, failure_of, reason_of
+from callgate.registry.requests import Call
+from callgate.registry.starting import seconds_left, start, timeout_of
+from callgate.running.driving import await_flight, block_on_flight
+from callgate.running.flight import Flight
+from callgate.running.portal import shared_portal
+from callgate.running.processes import ProcessPool
+from callgate.running.queueing import Place, block_for_slot, wait_for_slot
+from callgate.running.stepping import Body, Host, HostPool, current_pool
+from callgate.running.threads import ThreadPool
+
+__all__ = ("WAITING", "run_async", "run_at_once", "run_sync", "shared_processes")
+
+WAITING: Final = object()
+"""What `run_at_once` gives for a tool that has no value yet."""
+
+_HUNG: Final = "too many of its calls did not stop at their limit and still run; it takes calls again when one returns"
+_NO_THREAD: Final = "the system gives no more threads"
+_KILL_GRACE_S: Final = 2.0
+_threads: Final = ThreadPool()
+
+
+class _Shared:
+    lock = threading.Lock()
+    processes: ProcessPool | None = None
+
+
+def shared_processes() -> ProcessPool:
+    """Give the pool of worker processes that all registries of this process share, made at its first use."""
+    with _Shared.lock:
+        if _Shared.processes is None:
+            _Shared.processes = ProcessPool()
+        return _Shared.processes
+
+
+def run_at_once(pipeline: Pipeline, call: Call) -> object:
+    """Run an async inline tool as far as it goes without waiting: nothing here is awaited, so nothing costs a task.
+
+    Gives the tool's value, or `WAITING` when it waits (`call.flight` is under way then) or could not begin at once.
+
+    Raises:
+        ToolError: the tool failed.
+    """
+    entry = call.entry
+    if not entry.is_async or entry.run_in != "inline" or entry.slots.limit is not None or entry.slots.refusing:
+        return WAITING
+    pool = current_pool()
+    host = pool.take()
+    if host is None:
+        return WAITING
+    context = start(pipeline, call)
+    return _step(pipeline, call, (context, pool, host), _body_of(call))
+
+
+async def run_async(pipeline: Pipeline, call: Call) -> object:
+    """Run the tool of an admitted call for a coroutine, or carry on what `run_at_once` began.
+
+    Raises:
+        ToolError: the tool failed, passed its limit, or could not be started.
+        Aborted: the caller aborted.
+        asyncio.CancelledError: the calling task was cancelled.
+    """
+    entry = call.entry
+    try:
+        if call.flight is not None:
+            return await _fly_async(pipeline, call, call.flight, same_thread=True)
+        if entry.slots.limit is not None:
+            _take_place(pipeline, call, await wait_for_slot(entry.slots, call.signal, _patience_s(call)))
+        elif entry.slots.refusing:
+            raise pipeline.unavailable(entry, _HUNG)
+        context = start(pipeline, call)
+        if entry.run_in != "inline":
+            value = await _fly_async(pipeline, call, _launch(pipeline, call, context), same_thread=False)
+        elif entry.is_async:
+            return await _await_body(pipeline, call, context, _body_of(call))
+        else:
+            value = _call_inline(call, context)
+        return await _await_body(pipeline, call, context, to_coroutine(call, value)) if needs_await(value) else value
+    finally:
+        _leave(call)
+
+
+def run_sync(pipeline: Pipeline, call: Call) -> object:
+    """Run the tool of an admitted call for a blocked thread.
+
+    Raises:
+        ToolError, Aborted: as `run_async`.
+    """
+    entry = call.entry
+    if entry.is_async and entry.run_in == "inline":
+        return shared_portal().run(partial(run_async, pipeline, call))
+    _take_place(pipeline, call, block_for_slot(entry.slots, call.signal, _patience_s(call)))
+    try:
+        context = start(pipeline, call)
+        if entry.run_in == "inline":
+            value = _call_inline(call, context)
+        else:
+            value = _fly_sync(pipeline, call, _launch(pipeline, call, context))
+        if needs_await(value):
+            return shared_portal().run(partial(_await_body, pipeline, call, context, to_coroutine(call, value)))
+        return value
+    finally:
+        _leave(call)
+
+
+def _call_inline(call: Call, context: Context) -> object:
+    """Call a sync tool's function in this thread, to its end."""
+    try:
+        return context.run(call_here, call)
+    except BaseException as error:
+        failure = failure_of(call, error)
+    raise failure
+
+
+def _body_of(call: Call) -> Body:
+    """Make the coroutine of an async tool; of a coroutine function this runs nothing of the tool yet."""
+    try:
+        value = call.entry.call(call.arguments, call.context)
+        if type(value) is not CoroutineType:
+            value = to_coroutine(call, value) if needs_await(value) else ready(value)
+    except BaseException as error:
+        failure = failure_of(call, error)
+    else:
+        return value
+    raise failure
+
+
+async def _await_body(pipeline: Pipeline, call: Call, context: Context, body: Body) -> object:
+    """Await a coroutine of the tool: take its first step here, and let a host carry it on when it waits."""
+    pool = current_pool()
+    try:
+        host = pool.take() or await pool.make()
+    except BaseException:
+        body.close()
+        raise
+    value = _step(pipeline, call, (context, pool, host), body)
+    if value is WAITING:
+        assert call.flight is not None
+        return await _fly_async(pipeline, call, call.flight, same_thread=True)
+    return value
+
+
+def _step(pipeline: Pipeline, call: Call, place: tuple[Context, HostPool, Host], body: Body) -> object:
+    context, pool, host = place
+    try:
+        yielded = pool.first_step(host, body, context)
+    except StopIteration as stop:
+        pool.parked.append(host)
+        return stop.value
+    except BaseException as error:
+        pool.parked.append(host)
+        failure = failure_of(call, error)
+    else:
+        flight = call.flight = Flight(partial(pipeline.late, call))
+        flight.interrupt = partial(_interrupt, pipeline, call, flight, host.cancel)
+        host.carry(body, context, yielded, flight.finish)
+        return WAITING
+    raise failure
+
+
+def _launch(pipeline: Pipeline, call: Call, context: Context) -> Flight:
+    """Start the body in a thread of its own, or in a process that such a thread supervises."""
+    flight = Flight(partial(pipeline.late, call))
+    if call.entry.run_in == "process":
+        flight.grace_s = _KILL_GRACE_S
+        work = partial(process_work, shared_processes(), call, context, flight, seconds_left(pipeline, call))
+    else:
+        flight.interrupt = partial(_interrupt, pipeline, call, flight, _nothing)
+        work = partial(thread_work, call, context, flight)
+    try:
+        _threads.submit(work)
+    except RuntimeError:
+        refusal = pipeline.unavailable(call.entry, _NO_THREAD)
+    else:
+        return flight
+    raise refusal
+
+
+async def _fly_async(pipeline: Pipeline, call: Call, flight: Flight, *, same_thread: bool) -> object:
+    limit_s = _begin(pipeline, call, flight)
+    try:
+        await await_flight(flight, limit_s, call.signal, same_thread=same_thread)
+    except BaseException:
+        _give_up(call, flight)
+        raise
+    finally:
+        pipeline.running.pop(call.invocation_id, None)
+    return _outcome(pipeline, call, flight)
+
+
+def _fly_sync(pipeline: Pipeline, call: Call, flight: Flight) -> object:
+    limit_s = _begin(pipeline, call, flight)
+    try:
+        block_on_flight(flight, limit_s, call.signal)
+    except BaseException:
+        _give_up(call, flight)
+        raise
+    finally:
+        pipeline.running.pop(call.invocation_id, None)
+    return _outcome(pipeline, call, flight)
+
+
+def _begin(pipeline: Pipeline, call: Call, flight: Flight) -> float | None:
+    """Enter a flight among the running calls; give the seconds that its driver is to wait, None when a process counts them."""
+    if not call.holds_slot:
+        call.entry.slots.hold()
+        call.holds_slot = True
+    call.flight = flight
+    limit_s = seconds_left(pipeline, call)
+    pipeline.running[call.invocation_id] = call
+    return None if call.entry.run_in == "process" else limit_s
+
+
+def _outcome(pipeline: Pipeline, call: Call, flight: Flight) -> object:
+    """Judge a flight whose driver has come back.
+
+    Raises:
+        ToolError: at the limit, or for what the body raised.
+        Aborted: for an abort.
+    """
+    _give_up(call, flight)
+    if flight.verdict == "timeout":
+        raise timeout_of(pipeline, call)
+    aborted = call.signal is not None and call.signal.aborted
+    if flight.verdict == "aborted" or (aborted and flight.error is not None):
+        raise Aborted(reason_of(call))
+    if flight.error is not None:
+        raise failure_of(call, flight.error)
+    return flight.value
+
+
+def _give_up(call: Call, flight: Flight) -> None:
+    if flight.give_up():
+        call.abandoned = True
+        call.entry.slots.abandon()
+
+
+def _interrupt(pipeline: Pipeline, call: Call, flight: Flight, stop_body: Callable[[], None]) -> None:
+    """Tell the body that it is to stop: by its signal, and by a cancellation when it is a coroutine's."""
+    if call.stopper is not None:
+        call.stopper.abort(timeout_of(pipeline, call) if flight.verdict == "timeout" else reason_of(call))
+    stop_body()
+
+
+def _take_place(pipeline: Pipeline, call: Call, place: Place) -> None:
+    if place == "refused":
+        raise pipeline.unavailable(call.entry, _HUNG)
+    if place == "aborted":
+        raise Aborted(reason_of(call))
+    if place == "too_late":
+        raise timeout_of(pipeline, call)
+    call.holds_slot = True
+
+
+def _leave(call: Call) -> None:
+    if call.holds_slot and not call.abandoned:
+        call.holds_slot = False
+        call.entry.slots.release()
+    if call.deafen is not None:
+        call.deafen()
+
+
+def _patience_s(call: Call) -> float | None:
+    deadline = call.options.deadline
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,365 @@
+"""`ToolRegistry`: the catalog of tools, and the only door through which one runs. Source: contract rows R1 to R8, P1 to P12."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Self, Unpack
+
+from callgate.diagnostics import DiagnosticContext, default_diagnostics
+from callgate.errors import RegistrySealedError, ToolError, UsageError
+from callgate.registry.catalog import Catalog, Offer
+from callgate.registry.drivers import WAITING, run_async, run_at_once, run_sync
+from callgate.registry.entry import Limits
+from callgate.registry.log import CallLog
+from callgate.registry.pipeline import Aborted, Authorize, Failure, Pipeline, Settings
+from callgate.registry.requests import Call, CallKeywords, ErrorPorts, ToolInvocationRequest
+from callgate.registry.spilling import READER, reader_tool
+from callgate.reporting import ErrorReporter, ReportHandler, ToolErrorReport, format_tool_error
+from callgate.running.portal import shared_portal
+from callgate.tools.spill import MemorySpill, SpillStore
+from callgate.tools.tool import Tool, as_tool
+from callgate.values import CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult
+
+__all__ = ("RunningCall", "ToolRegistry")
+
+_TIMEOUT_S: Final = 60.0
+_MAX_OUTPUT_BYTES: Final = 64 * 1024
+_KEPT_EVENTS: Final = 1000
+_MAX_ABANDONED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """Show a call whose tool is at work: since when (seconds since the epoch), and how many seconds it has left.
+
+    `remaining_s` is None without a limit. `call_id`, `run_id` and `thread_id` say whose call it is.
+    """
+
+    invocation_id: str
+    tool: str
+    started_at: float
+    remaining_s: float | None
+    call_id: str | None
+    run_id: str | None
+    thread_id: str | None
+
+
+class ToolRegistry:
+    """Keep tools by name and run them, each call through the one pipeline.
+
+    With `tools` the catalog is fixed: sealed at construction. Without, it takes tools until `seal()`.
+
+    `default_timeout_s` and `default_max_output_bytes` hold for tools that do not say their own (None: no limit).
+    `max_abandoned` bounds, for each tool, the bodies that were given up at their limit and still run; at that number the tool
+    is refused with a 503 until one returns. `authorize` is asked with every call once its input is parsed: it returns None
+    or True to allow, raises `ToolDeniedError` to deny, may be async, and anything else that it does denies. `on_tool_error`
+    is told of every failure of a call that has its context. `kept_events` bounds `events`.
+
+    Raises:
+        ToolDefinitionError, DuplicateToolError: for `tools` that cannot be registered.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[object] | None = None,
+        *,
+        default_timeout_s: float | None = _TIMEOUT_S,
+        default_max_output_bytes: int | None = _MAX_OUTPUT_BYTES,
+        max_abandoned: int = _MAX_ABANDONED,
+        errors: ErrorPorts | None = None,
+        execution: ExecutionOptions | None = None,
+        authorize: Authorize | None = None,
+        on_tool_error: ReportHandler | None = None,
+        diagnostics: DiagnosticContext | None = None,
+        spill: SpillStore | None = None,
+        kept_events: int = _KEPT_EVENTS,
+    ) -> None:
+        catalog = Catalog(Limits(default_timeout_s, default_max_output_bytes, max_abandoned))
+        settings = Settings(
+            timeout_s=default_timeout_s,
+            options=execution or ExecutionOptions(),
+            errors=errors or ErrorPorts(),
+            authorize=authorize,
+            reporter=None if on_tool_error is None else ErrorReporter(on_tool_error, lambda: self._pipeline.diagnostics),
+            spill=spill or MemorySpill(),
+        )
+        self._catalog = catalog
+        self._pipeline = Pipeline(catalog, settings, CallLog(kept_events), diagnostics or default_diagnostics())
+        self._sealed = False
+        self._closed = False
+        if tools is not None:
+            self.register_all(tools).seal()
+
+    # ── the catalog ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def register(self, tool: object) -> Self:
+        """Add one tool: a `Tool`, a function decorated with `@tool`, or anything that `Tool.of` takes.
+
+        Raises:
+            RegistrySealedError, DuplicateToolError, ToolDefinitionError: nothing was registered.
+        """
+        return self.register_all((tool,))
+
+    def register_all(self, tools: Iterable[object]) -> Self:
+        """Add all of `tools`, or none when one of them cannot be added.
+
+        Raises:
+            RegistrySealedError, DuplicateToolError, ToolDefinitionError: nothing was registered.
+        """
+        fresh = [as_tool(tool) for tool in tools]
+        if self._sealed:
+            raise RegistrySealedError(fresh[0].name if fresh else "(none)")
+        if READER not in self._catalog.entries and any(tool.options.on_oversize == "spill" for tool in fresh):
+            fresh.append(reader_tool(self._pipeline.settings.spill))
+        self._catalog.add(fresh)
+        return self
+
+    def seal(self) -> Self:
+        """Take no more tools; sealing again does nothing. Tools that are registered stay as they are."""
+        self._sealed = True
+        return self
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the registry takes no more tools."""
+        return self._sealed
+
+    def get(self, name: str) -> Tool[Any, Any] | None:
+        """Give the tool of that name, or None."""
+        entry = self._catalog.entries.get(name)
+        return None if entry is None else entry.tool
+
+    def require(self, name: str) -> Tool[Any, Any]:
+        """Give the tool of that name.
+
+        Raises:
+            ToolNotFoundError: there is none (404).
+        """
+        tool = self.get(name)
+        if tool is None:
+            raise self._catalog.refusal(name, None)
+        return tool
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a tool of that name."""
+        return name in self._catalog.entries
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._catalog.entries
+
+    def __len__(self) -> int:
+        return len(self._catalog.entries)
+
+    def ids(self) -> tuple[str, ...]:
+        """Give the names in the order of registration."""
+        return tuple(self._catalog.entries)
+
+    def list(self) -> list[Tool[Any, Any]]:
+        """Give the whole catalog, unfiltered, in the order of registration."""
+        return [entry.tool for entry in self._catalog.entries.values()]
+
+    @property
+    def definitions(self) -> tuple[Tool[Any, Any], ...]:
+        """A frozen snapshot of the tools, in the order of registration."""
+        return tuple(self.list())
+
+    def entries(self) -> Iterator[tuple[str, Tool[Any, Any]]]:
+        """Iterate live over names and tools, those included that are registered meanwhile."""
+        position = 0
+        while position < len(self._catalog.entries):
+            for entry in tuple(self._catalog.entries.values())[position:]:
+                position += 1
+                yield entry.name, entry.tool
+
+    def values(self) -> Iterator[Tool[Any, Any]]:
+        """Iterate live over the tools, those included that are registered meanwhile."""
+        return (tool for _, tool in self.entries())
+
+    def offer(self, tools: Iterable[object]) -> Offer:
+        """Make an offer once that many calls pass as `tools=`, so that none of them has to read the list again."""
+        return self._catalog.offer(tools)
+
+    # ── observing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def events(self) -> tuple[ToolCallRecord, ...]:
+        """A frozen snapshot of the newest receipts, oldest first, one for each call that ended."""
+        return self._pipeline.log.snapshot()
+
+    @property
+    def dropped_events(self) -> int:
+        """How many receipts had to go from `events`."""
+        return self._pipeline.log.dropped
+
+    def running(self) -> tuple[RunningCall, ...]:
+        """Show the calls whose tools are waited for at this moment."""
+        now = time.monotonic()
+        return tuple(_shown(call, now) for call in tuple(self._pipeline.running.values()))
+
+    def abandoned(self) -> dict[str, int]:
+        """Count, by tool, the bodies that were given up and still run; tools without any are left out."""
+        return {name: entry.slots.abandoned for name, entry in self._catalog.entries.items() if entry.slots.abandoned}
+
+    def set_diagnostics(self, diagnostics: DiagnosticContext | None) -> None:
+        """Replace the scope for later calls (None: the default); calls in flight keep the one that they started with."""
+        self._pipeline.diagnostics = diagnostics or default_diagnostics()
+
+    def report_failure(
+        self,
+        name: str,
+        error: BaseException,
+        *,
+        started_at: float,
+        input: object = None,
+        call_context: CallContext | None = None,
+        thread_id: str | None = None,
+        user_context: object = None,
+    ) -> None:
+        """Report a refusal that never reached the registry like every failed call; without a call context do nothing.
+
+        `started_at` is in seconds since the epoch. Nobody waits for the handler (contract row P10).
+        """
+        reporter = self._pipeline.settings.reporter
+        if reporter is None or call_context is None:
+            return
+        reporter.report(
+            ToolErrorReport(
+                call_context=call_context,
+                thread_id=thread_id,
+                user_context=user_context,
+                tool=name,
+                input=input,
+                error=error,
+                model_text=format_tool_error(error, attempts_left=call_context.attempts_left),
+                started_at=started_at,
+                duration_ms=(time.time() - started_at) * 1000,
+            )
+        )
+
+    # ── calling ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ainvoke(
+        self, request: ToolInvocationRequest | str, input: object = None, /, **keywords: Unpack[CallKeywords]
+    ) -> ToolResult[Any]:
+        """Run one call, named by a request or by a tool's name and its input, and give value, text and receipt.
+
+        Raises:
+            ToolError: the call was refused or failed; `code` and `status` say how.
+            BaseException: the reason of the call's abort signal, as it is.
+        """
+        end = await self._drive(Call(request, input, keywords))
+        if isinstance(end, Failure):
+            raise end.error
+        return end
+
+    def invoke(
+        self, request: ToolInvocationRequest | str, input: object = None, /, **keywords: Unpack[CallKeywords]
+    ) -> ToolResult[Any]:
+        """Do what `ainvoke` does from code without an event loop, and block this thread until the end.
+
+        Raises:
+            ToolError, BaseException: as `ainvoke`.
+            UsageError: an async tool was called while an event loop runs in this thread.
+        """
+        end = self._drive_blocking(Call(request, input, keywords))
+        if isinstance(end, Failure):
+            raise end.error
+        return end
+
+    async def execute(
+        self, request: ToolInvocationRequest | str, input: object = None, /, **keywords: Unpack[CallKeywords]
+    ) -> Any:
+        """Run one call and give the tool's value alone.
+
+        Raises:
+            ToolError, BaseException: as `ainvoke`.
+        """
+        return (await self.ainvoke(request, input, **keywords)).value
+
+    async def answer(
+        self, request: ToolInvocationRequest | str, input: object = None, /, **keywords: Unpack[CallKeywords]
+    ) -> ToolReply:
+        """Run one call and give what the model reads, whether it succeeded or not.
+
+        Raises:
+            BaseException: the reason of the call's abort signal, and nothing else.
+        """
+        end = await self._drive(Call(request, input, keywords))
+        if isinstance(end, Failure):
+            return ToolReply(end.text, True, end.record, error=end.error)
+        return ToolReply(end.text, False, end.invocation, end.blocks, end.value)
+
+    async def _drive(self, call: Call) -> ToolResult[Any] | Failure:
+        pipeline = self._pipeline
+        try:
+            waiting = pipeline.admit(call)
+            if waiting is not None:
+                await pipeline.authorized(call, waiting)
+            value = run_at_once(pipeline, call)
+            if value is WAITING:
+                value = await run_async(pipeline, call)
+            return pipeline.settle(call, value)
+        except ToolError as error:
+            return pipeline.fail(call, error)
+        except Aborted as aborted:
+            reason = aborted.reason
+            pipeline.end_early(call, "aborted", reason)
+        except asyncio.CancelledError as error:
+            pipeline.end_early(call, "cancelled", error)
+            raise
+        except (KeyboardInterrupt, SystemExit) as error:
+            pipeline.end_early(call, "cancelled", error)
+            raise
+        raise reason
+
+    def _drive_blocking(self, call: Call) -> ToolResult[Any] | Failure:
+        pipeline = self._pipeline
+        try:
+            waiting = pipeline.admit(call)
+            if waiting is not None:
+                shared_portal().run(lambda: pipeline.authorized(call, waiting))
+            _refuse_blocking_a_loop(call)
+            return pipeline.settle(call, run_sync(pipeline, call))
+        except ToolError as error:
+            return pipeline.fail(call, error)
+        except Aborted as aborted:
+            reason = aborted.reason
+            pipeline.end_early(call, "aborted", reason)
+        except (KeyboardInterrupt, SystemExit) as error:
+            pipeline.end_early(call, "cancelled", error)
+            raise
+        raise reason
+
+    # ── closing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """Take no more calls, and stop those that run: they end as aborted, within their grace.
+
+        Nobody waits here: a tool that does not stop is given up, and a process is killed. Closing again does nothing.
+        """
+        self._pipeline.close()
+
+
+def _shown(call: Call, now: float) -> RunningCall:
+    context = call.call_context or CallContext()
+    return RunningCall(
+        invocation_id=call.invocation_id,
+        tool=call.entry.name,
+        started_at=call.started_at,
+        remaining_s=None if call.ends_at is None else max(0.0, call.ends_at - now),
+        call_id=context.call_id,
+        run_id=context.run_id,
+        thread_id=call.thread_id,
+    )
+
+
+def _refuse_blocking_a_loop(call: Call) -> None:
+    if not (call.entry.is_async and call.entry.run_in == "inline"):
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    name = call.entry.name
+    raise UsageError(f"invoke() would block the running event loop for the async tool {name!r}: await ainvoke() instead")

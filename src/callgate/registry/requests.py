@@ -1,0 +1,161 @@
+"""What a caller may say of a call, and the call itself while it is under way."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Final, Protocol, TypedDict
+
+from callgate.diagnostics import CallSpan, DiagnosticContext
+from callgate.errors import TimeoutSource, ToolError, UsageError
+from callgate.registry.entry import Entry
+from callgate.running.flight import Flight
+from callgate.signals import AbortController, AbortSignal
+from callgate.tools.context import ToolContext
+from callgate.tools.tool import Tool
+from callgate.values import CallContext, ExecutionOptions
+
+__all__ = ("NO_OPTIONS", "Call", "CallKeywords", "ErrorCode", "ErrorPorts", "ToolInvocationRequest", "Unavailable")
+
+
+NO_OPTIONS: Final = ExecutionOptions()
+"""The options of a call that brings none; the registry puts its own in their place."""
+
+
+class Unavailable(Protocol):
+    """Make the error for a tool that cannot take a call now; `reason` may be shown to the model."""
+
+    def __call__(self, tool: str, reason: str, /) -> ToolError:
+        """Make it; nothing ran."""
+        ...
+
+
+class ErrorCode(Protocol):
+    """Give the code that the receipt of a failed call carries, or None for the error's own."""
+
+    def __call__(self, error: BaseException, /) -> str | None:
+        """Name it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorPorts:
+    """Let a host make the errors that its programs expect (contract row R5).
+
+    `unavailable` makes the 503 of a tool that cannot take calls; `error_code` names the code in receipts and logs, from the
+    error that the tool raised. None keeps what callgate does itself.
+    """
+
+    unavailable: Unavailable | None = None
+    error_code: ErrorCode | None = None
+
+
+class CallKeywords(TypedDict, total=False):
+    """Name what a call may carry beside its name and its input; `ToolInvocationRequest` says what each means."""
+
+    signal: AbortSignal | None
+    diagnostics: DiagnosticContext | None
+    logger: logging.Logger | None
+    thread_id: str | None
+    user_context: object
+    call_context: CallContext | None
+    tools: Iterable[Any] | None
+    options: ExecutionOptions | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInvocationRequest:
+    """Carry one call (contract row P12).
+
+    `input` is JSON text, a mapping, or None for no arguments. `signal` can only shorten the call. `tools` are the tools
+    offered to it, by name or as tools, additional ones among them; None offers the catalog. `options` None takes the
+    registry's. `logger` and `user_context` are handed to the tool.
+    """
+
+    tool_id: str
+    input: object = None
+    signal: AbortSignal | None = None
+    diagnostics: DiagnosticContext | None = None
+    logger: logging.Logger | None = None
+    thread_id: str | None = None
+    user_context: object = None
+    call_context: CallContext | None = None
+    tools: Iterable[Any] | None = None
+    options: ExecutionOptions | None = None
+
+
+_KEYWORDS: Final = frozenset(CallKeywords.__annotations__)
+_REQUEST_FIELDS: Final = tuple(each.name for each in fields(ToolInvocationRequest) if each.name in _KEYWORDS)
+
+
+class Call:
+    """Be one call under way: what was asked, and what became of it so far.
+
+    `authorize` reads it: `name`, `tool`, `arguments` (parsed), `thread_id`, `user_context`, `call_context`, `signal`. The
+    attributes that most calls do not set are class attributes, because an instance that sets five is made in a third of
+    the time that one takes which sets twenty.
+    """
+
+    signal: AbortSignal | None = None
+    diagnostics: DiagnosticContext | None = None
+    logger: logging.Logger | None = None
+    thread_id: str | None = None
+    user_context: object = None
+    call_context: CallContext | None = None
+    tools: Iterable[Any] | None = None
+    options: ExecutionOptions = NO_OPTIONS
+    repairs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    text: bytes = b""
+    arguments: object = None
+    parsed: bool = False
+    span: CallSpan | None = None
+    context: ToolContext | None = None
+    stopper: AbortController | None = None
+    deafen: Callable[[], None] | None = None
+    flight: Flight | None = None
+    holds_slot: bool = False
+    observed: bool = False
+    abandoned: bool = False
+    limited: bool = False
+    limit_s: float | None = None
+    limit_source: TimeoutSource = "default"
+    ends_at: float | None = None
+    late_ms: float | None = None
+    progressed: int = 0
+    entry: Entry
+    scope: DiagnosticContext
+    invocation_id: str
+    started_at: float
+    began: float
+
+    def __init__(self, request: "ToolInvocationRequest | str", raw: object, keywords: CallKeywords) -> None:
+        if isinstance(request, ToolInvocationRequest):
+            self.name: str = request.tool_id
+            self.raw: object = request.input
+            self._take(request)
+        else:
+            self.name = request
+            self.raw = raw
+        if keywords:
+            unknown = keywords.keys() - _KEYWORDS
+            if unknown:
+                raise UsageError(f"unknown argument {min(unknown)!r}; a call takes {', '.join(sorted(_KEYWORDS))}")
+            for key, value in keywords.items():
+                if value is not None:
+                    setattr(self, key, value)
+
+    @property
+    def tool(self) -> Tool[Any, Any]:
+        """The tool that the call runs; the name in the request may have been spelt in another way."""
+        return self.entry.tool
+
+    @property
+    def input(self) -> object:
+        """The input, parsed when the schema accepted it and as it came otherwise (contract row P10)."""
+        return self.arguments if self.parsed else self.raw
+
+    def _take(self, request: ToolInvocationRequest) -> None:
+        for key in _REQUEST_FIELDS:
+            value = getattr(request, key)
+            if value is not None:
+                setattr(self, key, value)

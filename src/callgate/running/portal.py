@@ -1,0 +1,59 @@
+"""An event loop in a daemon thread, for async tools that are called from code without a loop."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+__all__ = ("Portal", "shared_portal")
+
+T = TypeVar("T")
+
+
+class Portal:
+    """Run coroutines on a loop of its own and block until they end.
+
+    One loop serves all, so that what tools keep open (connections, locks) stays on the loop that it belongs to.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="callgate-portal", daemon=True).start()
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run the coroutine that `make` gives, in a copy of this thread's context, and give its value.
+
+        Raises:
+            BaseException: what the coroutine raised. An interrupt of this thread cancels it first.
+        """
+        ended: concurrent.futures.Future[T] = concurrent.futures.Future()
+        context = copy_context()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def carry() -> None:
+            try:
+                ended.set_result(await make())
+            except BaseException as error:
+                ended.set_exception(error)
+
+        self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(carry(), context=context)))
+        try:
+            return ended.result()
+        except BaseException:
+            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            raise
+
+
+class _Shared:
+    lock = threading.Lock()
+    portal: Portal | None = None
+
+
+def shared_portal() -> Portal:
+    """Give the process's portal, started at its first use."""
+    with _Shared.lock:
+        if _Shared.portal is None:
+            _Shared.portal = Portal()
+        return _Shared.portal

@@ -1,0 +1,450 @@
+"""Parse what a tool is given and what it gives: by a Python type, a JSON Schema, or the author's own function.
+
+A parser is built once, when its tool is defined, and holds nothing that the author could change later (contract row T4).
+What does not fit is an `InputRefused` or `OutputRefused` with problems in a model's words; no library's text, and no text
+of the author's that is not marked safe, is in them.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias, cast
+
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError, ValidationError, from_json, to_json, to_jsonable_python
+
+from callgate.errors import InvalidInputError, Problem, ToolDefinitionError, ToolError
+from callgate.tools.annotations import modern_types
+from callgate.tools.branches import ambiguity_in
+from callgate.tools.problems import OWN_CHECK, Refusal
+from callgate.tools.pydantic_problems import pydantic_refusal
+from callgate.tools.schema_problems import SchemaError, schema_refusal
+from callgate.tools.strictness import (
+    DEFINITION_FAULTS,
+    CompiledOutput,
+    CompiledType,
+    JsonSchema,
+    compile_output_type,
+    compile_type,
+)
+
+__all__ = (
+    "InputParser",
+    "InputRefused",
+    "OutputParser",
+    "OutputRefused",
+    "callable_input",
+    "callable_output",
+    "compiled_input",
+    "pydantic_input",
+    "pydantic_output",
+    "schema_input",
+    "schema_output",
+)
+
+Schema: TypeAlias = Mapping[str, object] | bool
+"""A raw JSON Schema: `True` admits anything, `False` nothing."""
+
+Parse: TypeAlias = Callable[[bytes, dict[str, object]], object]
+
+_OWN_OUTPUT_CHECK: Final = "an output accepted by the tool's own check"
+
+
+class InputRefused(Exception):
+    """Tell that the arguments do not fit. The tool has not run.
+
+    `unknown` are the arguments that the tool does not know: at the top their plain names, deeper their paths.
+    """
+
+    def __init__(self, problems: tuple[Problem, ...], unknown: tuple[str, ...] = ()) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+        self.unknown = unknown
+
+
+class OutputRefused(Exception):
+    """Tell that an output is not what was declared. The tool has run."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+class InputParser(Protocol):
+    """Turn a call's arguments into what the tool's body gets. `schema` is their neutral JSON Schema (draft 2020-12)."""
+
+    @property
+    def schema(self) -> JsonSchema:
+        """The schema of the arguments' object, with `$defs` and local `$ref`s, as a model may see it."""
+        ...
+
+    def parse(self, text: bytes, arguments: dict[str, object], /) -> object:
+        """Parse arguments that were read already: `text` is their JSON, one object in UTF-8, `arguments` the same decoded.
+
+        Raises:
+            InputRefused: when they do not fit.
+        """
+        ...
+
+
+class OutputParser(Protocol):
+    """Check what a tool's body gave. `schema` is its JSON Schema, or None when it is not known."""
+
+    @property
+    def schema(self) -> JsonSchema | None:
+        """The schema of the output."""
+        ...
+
+    def parse(self, value: object, /) -> object:
+        """Give the output as declared.
+
+        Raises:
+            OutputRefused: when it does not fit.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _TypedInput:
+    schema: JsonSchema
+    parse: Parse
+
+
+def _parse_function(compiled: CompiledType, check: Callable[[bytes, object], None] | None) -> Parse:
+    """Make `parse` a closure: every call of every tool runs it, and a method would look its attributes up first."""
+    validate, schema = compiled.validate, compiled.schema
+
+    def parse(text: bytes, arguments: dict[str, object]) -> object:
+        try:
+            return validate(text)
+        except ValidationError as error:
+            raise _input_refused(pydantic_refusal(error.errors(include_url=False), arguments, schema)) from error
+        except Exception as error:  # a validator is the tool author's code
+            raise _refused_by_author(error) from error
+
+    def parse_and_check(text: bytes, arguments: dict[str, object]) -> object:
+        parsed = parse(text, arguments)
+        if check is not None:
+            check(text, parsed)
+        return parsed
+
+    return parse if check is None else parse_and_check
+
+
+def compiled_input(compiled: CompiledType, check: Callable[[bytes, object], None] | None = None) -> InputParser:
+    """Build a parser from a compiled type; `check` looks at what was parsed and raises InputRefused."""
+    checks = [check] if check is not None else []
+    if compiled.validate_reversed is not None:
+        checks.append(_ambiguity_check(compiled.validate_reversed))
+    return _TypedInput(compiled.schema, _parse_function(compiled, _all_of(checks) if checks else None))
+
+
+def _all_of(checks: list[Callable[[bytes, object], None]]) -> Callable[[bytes, object], None]:
+    if len(checks) == 1:
+        return checks[0]
+
+    def run_all(text: bytes, parsed: object) -> None:
+        for check in checks:
+            check(text, parsed)
+
+    return run_all
+
+
+def _ambiguity_check(validate_reversed: Callable[[bytes], object]) -> Callable[[bytes, object], None]:
+    """Refuse arguments that another order of a union's branches would have read as another type. Source: case a22."""
+
+    def check(text: bytes, parsed: object) -> None:
+        try:
+            problem = ambiguity_in(parsed, validate_reversed(text))
+        except Exception as error:  # a validator is the tool author's code
+            raise _refused_by_author(error) from error
+        if problem is not None:
+            raise InputRefused((problem,))
+
+    return check
+
+
+def pydantic_input(tool: str, source: Any, *, strict: bool = True) -> InputParser:
+    """Build a parser from a pydantic model, a TypedDict, a dataclass or a `TypeAdapter`; the tool gets the instance.
+
+    Raises:
+        ToolDefinitionError: when `source` has no JSON Schema or is no object in JSON.
+    """
+    try:
+        compiled = compile_type(_adapter(source), strict=strict)
+    except DEFINITION_FAULTS as error:
+        raise ToolDefinitionError(tool, f"its input type cannot be read from JSON: {_first_line(error)}") from error
+    _require_object(compiled.schema, tool)
+    return compiled_input(compiled)
+
+
+def _adapter(source: Any) -> TypeAdapter[Any]:
+    if inspect.isroutine(source):  # pydantic would take a function's parameters for a type
+        raise TypeError("a function is no type; to parse with a function use parse_input or parse_output")
+    return cast("Any", source) if isinstance(source, TypeAdapter) else TypeAdapter[Any](modern_types(source))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _require_object(schema: JsonSchema, tool: str) -> None:
+    kinds = schema.get("type", "object")
+    if "object" not in (cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]):
+        raise ToolDefinitionError(tool, "its input must be an object, because a model names each argument")
+
+
+def _input_refused(refusal: Refusal) -> InputRefused:
+    return InputRefused(refusal.problems, refusal.unknown)
+
+
+def _refused_by_author(error: Exception) -> InputRefused:
+    """Keep what an author's check raised from the model, unless it was raised for the model: a ToolError."""
+    if isinstance(error, InvalidInputError):
+        return InputRefused(error.problems)
+    hint = error.user_message if isinstance(error, ToolError) else ""
+    return InputRefused((Problem("", OWN_CHECK, "arguments that it refuses", hint),))
+
+
+# Raw JSON Schema.
+
+
+class _SchemaInput:
+    __slots__ = ("_closed", "_validator", "schema")
+
+    def __init__(self, schema: JsonSchema, closed: JsonSchema, validator: "_Validator") -> None:
+        self.schema = schema
+        self._closed = closed
+        self._validator = validator
+
+    def parse(self, _text: bytes, arguments: dict[str, object], /) -> object:
+        if self._validator.is_valid(arguments):
+            return arguments
+        raise _input_refused(schema_refusal(self._validator.iter_errors(arguments), arguments, self._closed))
+
+
+class _Validator(Protocol):
+    def is_valid(self, instance: Any) -> bool: ...
+
+    def iter_errors(self, instance: Any) -> Any: ...
+
+
+def schema_input(tool: str, schema: Schema) -> InputParser:
+    """Build a parser from a raw JSON Schema, which is copied; the tool gets the arguments as they came.
+
+    A plain object with `properties` that leaves open whether others are allowed refuses them (contract row P2).
+
+    Raises:
+        ToolDefinitionError: when the schema is invalid, is no JSON, admits no object, or refers to anything outside itself.
+    """
+    copied = _copied(schema, tool)
+    _require_object(copied, tool)
+    closed = {**copied, "additionalProperties": False} if _is_open_by_silence(copied) else copied
+    return _SchemaInput(copied, closed, _compiled_schema(closed, tool))
+
+
+def _copied(schema: Schema, tool: str) -> JsonSchema:
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    try:
+        return cast("JsonSchema", json.loads(json.dumps(schema, allow_nan=False, default=_as_dict)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolDefinitionError(tool, f"its JSON Schema is no JSON: {_first_line(error)}") from error
+
+
+def _as_dict(value: object) -> dict[str, object]:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, object]", value))
+    raise TypeError(f"it holds a value of type {type(value).__name__}")
+
+
+_SAYS_MORE: Final = frozenset(
+    {
+        "$dynamicRef", "$ref", "additionalProperties", "allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf",
+        "patternProperties", "then", "unevaluatedProperties",
+    },
+)  # fmt: skip
+
+
+def _is_open_by_silence(schema: JsonSchema) -> bool:
+    return isinstance(schema.get("properties"), dict) and not _SAYS_MORE.intersection(schema)
+
+
+def _compiled_schema(schema: JsonSchema, tool: str) -> _Validator:
+    # Imported here, once: 8 ms that only a tool with a raw JSON Schema pays for (`import callgate` has a limit).
+    import jsonschema_rs  # noqa: PLC0415
+
+    _refuse_remote_references(schema, tool)
+    try:
+        return jsonschema_rs.validator_for(schema, offline=True)
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise ToolDefinitionError(tool, f"its JSON Schema is invalid: {_first_line(error)}") from error
+
+
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_DATA: Final = frozenset({"const", "default", "enum", "examples"})
+_NAMED: Final = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
+
+
+def _refuse_remote_references(schema: object, tool: str) -> None:
+    if isinstance(schema, list):
+        for part in cast("list[object]", schema):
+            _refuse_remote_references(part, tool)
+    if not isinstance(schema, dict):
+        return
+    node = cast("JsonSchema", schema)
+    for word in _REFERENCES:
+        if isinstance(reference := node.get(word), str) and not reference.startswith("#"):
+            raise ToolDefinitionError(tool, f"its JSON Schema refers to {reference!r}; only local references (#…) are followed")
+    for word, part in node.items():
+        inner = list(cast("JsonSchema", part).values()) if word in _NAMED and isinstance(part, dict) else part
+        if word not in _DATA:
+            _refuse_remote_references(inner, tool)
+
+
+# The author's own function.
+
+
+class _CallableInput:
+    __slots__ = ("_parse_input", "schema")
+
+    def __init__(self, parse_input: Callable[[Any], object], schema: JsonSchema) -> None:
+        self.schema = schema
+        self._parse_input = parse_input
+
+    def parse(self, _text: bytes, arguments: dict[str, object], /) -> object:
+        try:
+            return self._parse_input(arguments)
+        except ValidationError as error:
+            raise _input_refused(pydantic_refusal(error.errors(include_url=False), arguments, self.schema)) from error
+        except Exception as error:  # the tool author's code
+            raise _refused_by_author(error) from error
+
+
+def callable_input(tool: str, parse_input: Callable[[Any], object], schema: Mapping[str, object] | None = None) -> InputParser:
+    """Build a parser from a function that gets the arguments and gives the tool's input, or raises.
+
+    `schema` is only shown (None: an object of which nothing is said). What the function raises is a refusal; its text
+    reaches the model only when it is a `ToolError`.
+
+    Raises:
+        ToolDefinitionError: when it is no plain function, or the schema is no JSON.
+    """
+    _require_plain(parse_input, "parse_input", tool)
+    return _CallableInput(parse_input, {"type": "object"} if schema is None else _copied(schema, tool))
+
+
+def _require_plain(function: object, what: str, tool: str) -> None:
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ToolDefinitionError(tool, f"{what} must be a plain function; an async one cannot be used to parse")
+
+
+# Outputs.
+
+
+class _TypedOutput:
+    __slots__ = ("_compiled", "schema")
+
+    def __init__(self, compiled: CompiledOutput) -> None:
+        self.schema: JsonSchema | None = compiled.schema
+        self._compiled = compiled
+
+    def parse(self, value: object) -> object:
+        try:
+            return self._compiled.validate_object(value)
+        except ValidationError:
+            return self._parse_as_json(value)
+
+    def _parse_as_json(self, value: object) -> object:
+        """Accept what is right once it is written, such as a dict for a declared model, as strictly as arguments."""
+        text = _written(value)
+        try:
+            return self._compiled.validate(text)
+        except ValidationError as error:
+            refusal = pydantic_refusal(error.errors(include_url=False), from_json(text), self._compiled.schema)
+            raise OutputRefused(refusal.problems) from error
+
+
+def _written(value: object) -> bytes:
+    try:
+        return to_json(value, bytes_mode="base64", inf_nan_mode="constants")
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise OutputRefused(
+            (Problem("", "a value that has a form in JSON", f"a value of type {type(value).__name__}"),)
+        ) from error
+
+
+def pydantic_output(tool: str, source: Any) -> OutputParser:
+    """Build a parser from any type that pydantic knows; what fits is given as an instance of it.
+
+    Unknown keys follow the type's own `extra` (pydantic's default drops them).
+
+    Raises:
+        ToolDefinitionError: when the type has no JSON Schema.
+    """
+    try:
+        return _TypedOutput(compile_output_type(_adapter(source)))
+    except DEFINITION_FAULTS as error:
+        raise ToolDefinitionError(tool, f"its output type has no JSON Schema: {_first_line(error)}") from error
+
+
+class _SchemaOutput:
+    __slots__ = ("_validator", "schema")
+
+    def __init__(self, schema: JsonSchema, validator: _Validator) -> None:
+        self.schema: JsonSchema | None = schema
+        self._validator = validator
+
+    def parse(self, value: object) -> object:
+        plain = _plain(value)
+        if self._validator.is_valid(plain):
+            return value
+        raise OutputRefused(schema_refusal(self._errors(plain), plain, self.schema or {}).problems)
+
+    def _errors(self, plain: object) -> list[SchemaError]:
+        return list(self._validator.iter_errors(plain))
+
+
+def _plain(value: object) -> object:
+    try:
+        return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants")
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise OutputRefused(
+            (Problem("", "a value that has a form in JSON", f"a value of type {type(value).__name__}"),)
+        ) from error
+
+
+def schema_output(tool: str, schema: Schema) -> OutputParser:
+    """Build a parser from a raw JSON Schema, which is copied; a value that fits once it is written is given unchanged.
+
+    Raises:
+        ToolDefinitionError: when the schema is invalid, is no JSON, or refers to anything outside itself.
+    """
+    copied = _copied(schema, tool)
+    return _SchemaOutput(copied, _compiled_schema(copied, tool))
+
+
+class _CallableOutput:
+    __slots__ = ("_parse_output", "schema")
+
+    def __init__(self, parse_output: Callable[[Any], object], schema: JsonSchema | None) -> None:
+        self.schema = schema
+        self._parse_output = parse_output
+
+    def parse(self, value: object) -> object:
+        try:
+            return self._parse_output(value)
+        except Exception as error:  # the tool author's code
+            hint = error.user_message if isinstance(error, ToolError) else ""
+            raise OutputRefused((Problem("", _OWN_OUTPUT_CHECK, "an output that it refuses", hint),)) from error
+
+
+def callable_output(tool: str, parse_output: Callable[[Any], object], schema: Mapping[str, object] | None = None) -> OutputParser:
+    """Build a parser from a function that gets what the body gave and gives the output, or raises. `schema` is only shown.
+
+    Raises:
+        ToolDefinitionError: when it is no plain function, or the schema is no JSON.
+    """
+    _require_plain(parse_output, "parse_output", tool)
+    return _CallableOutput(parse_output, None if schema is None else _copied(schema, tool))

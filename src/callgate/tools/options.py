@@ -1,0 +1,148 @@
+"""How a tool wants to be run: the options of `@tool` and `Tool`, checked when the tool is defined."""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, TypedDict, get_args
+
+from callgate.errors import ToolDefinitionError
+from callgate.values import UNSET, Unset
+
+__all__ = ("MAX_NAME_LENGTH", "OnOversize", "RunIn", "ToolKeywords", "ToolOptions", "check_name", "tool_options")
+
+RunIn = Literal["inline", "thread", "process"]
+OnOversize = Literal["error", "truncate", "spill"]
+
+MAX_NAME_LENGTH: Final = 128
+_NAME: Final = re.compile(r"[^\W]([\w.:/-]*[^\W])?")
+
+
+class ToolKeywords(TypedDict, total=False):
+    """Name the options that `@tool` and `Tool` take; `ToolOptions` says what each means."""
+
+    kind: str
+    timeout_s: float | None
+    max_output_bytes: int | None
+    on_oversize: OnOversize
+    run_in: RunIn
+    max_concurrency: int | None
+    exclusive: bool
+    idempotent: bool
+    retries: int
+    needs_approval: bool
+    tags: Iterable[str]
+    debug_steps: Iterable[str]
+    max_memory_bytes: int | None
+    max_cpu_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions:
+    """Say how a tool is run and what a host may know of it.
+
+    `kind` is the host's own word ("read", "write", …; "write" when nothing is said, so that nobody takes an unlabelled
+    tool for harmless); `tags`, `debug_steps`, `needs_approval`, `exclusive`, `idempotent` and `retries` are kept as data
+    for the host. `timeout_s` None is no limit, unset the registry's default; so is `max_output_bytes`, in UTF-8 bytes of
+    the output's JSON text. `max_concurrency` bounds the calls that run at a time (None: no bound of its own).
+    `max_memory_bytes` (address space) and `max_cpu_s` (processor seconds) bind each process of a `run_in="process"` tool.
+    """
+
+    kind: str = "write"
+    timeout_s: float | None | Unset = UNSET
+    max_output_bytes: int | None | Unset = UNSET
+    on_oversize: OnOversize = "error"
+    run_in: RunIn = "thread"
+    max_concurrency: int | None = None
+    exclusive: bool = False
+    idempotent: bool = False
+    retries: int = 0
+    needs_approval: bool = False
+    tags: frozenset[str] = frozenset()
+    debug_steps: tuple[str, ...] = ()
+    max_memory_bytes: int | None = None
+    max_cpu_s: float | None = None
+
+
+def check_name(name: object) -> str:
+    """Give back a name that a tool may have: letters and digits of any script, `_ . : / -` inside, 128 at most.
+
+    Raises:
+        ToolDefinitionError: when `name` is another thing.
+    """
+    if not isinstance(name, str) or not name:
+        raise ToolDefinitionError(str(name), "a tool needs a name; pass name=…")
+    if len(name) > MAX_NAME_LENGTH:
+        raise ToolDefinitionError(name[:40] + "…", f"the name has {len(name)} characters; {MAX_NAME_LENGTH} are allowed")
+    if not _NAME.fullmatch(name):
+        raise ToolDefinitionError(name, "a name holds letters, digits and _ only, with . : / - inside; pass another name=…")
+    return name
+
+
+def tool_options(name: str, keywords: ToolKeywords, *, is_async: bool) -> ToolOptions:
+    """Check the options of a tool and fill in the defaults: async tools run inline, others in a thread.
+
+    Raises:
+        ToolDefinitionError: when an option is unknown, out of range, or contradicts another.
+    """
+    unknown = sorted(set(keywords) - set(ToolKeywords.__annotations__))
+    if unknown:
+        known = ", ".join(sorted(ToolKeywords.__annotations__))
+        raise ToolDefinitionError(name, f"unknown option {unknown[0]!r}; known are {known}")
+    given: dict[str, object] = {"run_in": "inline" if is_async else "thread", **keywords}
+    for key in ("tags", "debug_steps"):
+        given[key] = _texts(name, key, given.get(key, ()))
+    given["tags"] = frozenset(given["tags"])  # type: ignore[call-overload]  # _texts gave a tuple of text
+    options = ToolOptions(**given)  # type: ignore[arg-type]  # the checks below look at every value
+    _check_values(name, options)
+    _check_place(name, options, is_async=is_async)
+    return options
+
+
+def _texts(name: str, key: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ToolDefinitionError(name, f"{key} must be a list of texts, not {type(value).__name__}")
+    texts = tuple(value)
+    if not all(isinstance(text, str) for text in texts):
+        raise ToolDefinitionError(name, f"{key} must hold texts only")
+    return texts
+
+
+def _check_values(name: str, options: ToolOptions) -> None:
+    kind: object = options.kind
+    if not isinstance(kind, str) or not kind:
+        raise ToolDefinitionError(name, 'kind must be a word such as "read" or "write"')
+    for key in ("timeout_s", "max_cpu_s"):
+        _check_positive(name, key, getattr(options, key), (int, float))
+    for key in ("max_output_bytes", "max_concurrency", "max_memory_bytes"):
+        _check_positive(name, key, getattr(options, key), (int,))
+    for key in ("exclusive", "idempotent", "needs_approval"):
+        if not isinstance(getattr(options, key), bool):
+            raise ToolDefinitionError(name, f"{key} must be True or False, not {getattr(options, key)!r}")
+    retries: object = options.retries
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+        raise ToolDefinitionError(name, f"retries must be a whole number from 0, not {options.retries!r}")
+    if options.on_oversize not in get_args(OnOversize):
+        raise ToolDefinitionError(name, f"on_oversize must be one of {get_args(OnOversize)}, not {options.on_oversize!r}")
+    if options.run_in not in get_args(RunIn):
+        raise ToolDefinitionError(name, f"run_in must be one of {get_args(RunIn)}, not {options.run_in!r}")
+
+
+def _check_positive(name: str, key: str, value: object, kinds: tuple[type, ...]) -> None:
+    if value is None or value is UNSET:
+        return
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:  # type: ignore[operator]  # a number here
+        wanted = "a whole number" if kinds == (int,) else "a number"
+        raise ToolDefinitionError(name, f"{key} must be {wanted} above 0, or None, not {value!r}")
+
+
+def _check_place(name: str, options: ToolOptions, *, is_async: bool) -> None:
+    if is_async and options.run_in == "thread":
+        raise ToolDefinitionError(name, 'an async tool runs on the event loop: use run_in="inline", or "process" to isolate it')
+    if not is_async and options.run_in == "inline" and isinstance(options.timeout_s, int | float):
+        reason = 'a sync tool that runs inline cannot be stopped at timeout_s: use run_in="thread" or "process"'
+        raise ToolDefinitionError(name, reason)
+    if options.run_in != "process" and (options.max_memory_bytes or options.max_cpu_s):
+        raise ToolDefinitionError(name, 'max_memory_bytes and max_cpu_s need run_in="process"')
+    if options.retries and not options.idempotent:
+        raise ToolDefinitionError(name, "retries need idempotent=True: what cannot be repeated is not run twice")

@@ -1,0 +1,379 @@
+"""Compile a type into a strict validator of JSON and the JSON Schema that a model may see.
+
+Pydantic is lax where a gate must not be: a nested model ignores unknown keys, reads `"5"` as a number, and takes `true`
+for `Literal[1]`. What is set on the outside does not reach nested models, and what is passed at run time overrides what
+an author chose on purpose. So the core schema is rewritten once, at definition: our settings become the defaults of every
+nested type, and an author's own `extra`, `strict` or `allow_inf_nan` stands.
+"""
+
+import re
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, Final, TypeAlias, cast
+
+from pydantic import PydanticUserError, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import CoreConfig, CoreSchema, PydanticKnownError, SchemaError, SchemaValidator, core_schema
+
+__all__ = (
+    "DEFINITION_FAULTS",
+    "CompiledOutput",
+    "CompiledType",
+    "JsonSchema",
+    "compile_output_type",
+    "compile_type",
+    "loaded_module",
+)
+
+JsonSchema: TypeAlias = dict[str, object]
+Node: TypeAlias = dict[str, Any]
+
+DEFINITION_FAULTS: Final = (PydanticUserError, SchemaError, NameError, TypeError, ValueError, AttributeError, RecursionError)
+"""What pydantic raises for a type that it cannot compile."""
+
+_VALUES: Final[CoreConfig] = {"allow_inf_nan": False, "val_json_bytes": "base64"}
+_STRICT: Final[CoreConfig] = {**_VALUES, "strict": True}
+
+_OPAQUE: Final = frozenset(
+    {"cls", "config", "custom_error_context", "default", "expected", "members", "metadata", "serialization"},
+)
+"""Keys whose values are the author's own objects or settings: never looked into."""
+
+_NAMED: Final = frozenset({"fields", "choices"})
+"""Keys whose dicts are indexed by names that the author chose."""
+
+_WRAPPED_AT: Final = {
+    "default": "schema",
+    "definitions": "schema",
+    "function-after": "schema",
+    "function-before": "schema",
+    "function-wrap": "schema",
+    "json-or-python": "json_schema",
+    "lax-or-strict": "strict_schema",
+    "nullable": "schema",
+}
+
+_BUILT: Final = frozenset(
+    {"dataclass", "deque", "dict", "frozenset", "list", "model", "named-tuple", "set", "tuple", "typed-dict"},
+)
+"""Core types that build something out of parts, so that one JSON value may fit two of them alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledType:
+    """Hold what one type became: `schema` for the model and `validate` for a call's arguments as JSON.
+
+    `validate_reversed` is None unless the type has a union of several object forms. Then it tries their branches in the
+    opposite order: where both give another type, the union is ambiguous. Source: case a22.
+    """
+
+    schema: JsonSchema
+    validate: Callable[[bytes], object]
+    validate_reversed: Callable[[bytes], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledOutput:
+    """Hold what the type of an output became: `validate_object` takes finished objects, `validate` their JSON."""
+
+    schema: JsonSchema
+    validate_object: Callable[[object], object]
+    validate: Callable[[bytes], object]
+
+
+def loaded_module(name: str) -> Any:
+    """Give a module that is loaded, or None: then no value of its types can be about.
+
+    `pydantic.fields` and `pydantic.types` take 18 ms, a third of what importing pydantic does, and `import callgate` has a limit.
+    """
+    return sys.modules.get(name)
+
+
+def compile_type(adapter: TypeAdapter[Any], *, strict: bool = True) -> CompiledType:
+    """Compile the type of a tool's input; nested types that say nothing about unknown keys refuse them.
+
+    Raises:
+        Exception: one of DEFINITION_FAULTS, when the type has no JSON Schema or a constraint cannot be compiled.
+    """
+    settings: CoreConfig = {**(_STRICT if strict else _VALUES), "extra_fields_behavior": "forbid"}
+    core = cast("Node", adapter.core_schema)
+    forward = _Rewriting(core, settings, reverse=False)
+    validator = _validator(forward.run(), settings)
+    backward = _validator(_Rewriting(core, settings, reverse=True).run(), settings) if forward.met_built_union else None
+    return CompiledType(
+        schema=_written_schema(core, _NeutralJsonSchema()),
+        validate=validator.validate_json,
+        validate_reversed=None if backward is None else backward.validate_json,
+    )
+
+
+def compile_output_type(adapter: TypeAdapter[Any]) -> CompiledOutput:
+    """Compile the type of a tool's output; unknown keys are treated as the type says.
+
+    Raises:
+        Exception: one of DEFINITION_FAULTS, when the type has no JSON Schema.
+    """
+    core = cast("Node", adapter.core_schema)
+    validator = _validator(_Rewriting(core, _STRICT, reverse=False).run(), _STRICT)
+    return CompiledOutput(
+        schema=_written_schema(core, _OutputJsonSchema(), "serialization"),
+        validate_object=validator.validate_python,
+        validate=validator.validate_json,
+    )
+
+
+def _validator(core: Node, settings: CoreConfig) -> SchemaValidator:
+    # Prebuilt validators of nested models would bring the models' own settings back.
+    outer = cast("CoreConfig", {key: value for key, value in settings.items() if key != "extra_fields_behavior"})
+    return SchemaValidator(cast("CoreSchema", core), outer, _use_prebuilt=False)
+
+
+class _Rewriting:
+    """Rewrite one core schema; the original, which its classes share, is never touched."""
+
+    def __init__(self, core: Node, defaults: CoreConfig, *, reverse: bool) -> None:
+        self.core = core
+        self.defaults = defaults
+        self.reverse = reverse
+        self.met_built_union = False
+        self.definitions: dict[str, Node] = {}
+        strict = defaults.get("strict", False)
+        self.rules: dict[str, Callable[[Node], Node]] = {
+            "model": self._closed_class,
+            "dataclass": self._closed_class,
+            "typed-dict": self._closed_typed_dict,
+            "union": self._union,
+            "function-after": _decoded_once,
+        }
+        if strict:
+            self.rules |= {"literal": _strict_literal, "enum": _strict_enum, **dict.fromkeys(_TIME_ERRORS, _strict_time)}
+        if strict and _feeds_python(core):
+            self.rules |= _PYTHON_RULES
+        if reverse:
+            self.rules |= {"typed-dict-field": _without_factory}
+
+    def run(self) -> Node:
+        if self.core["type"] == "definitions":
+            self.definitions = {definition["ref"]: definition for definition in self.core["definitions"]}
+        return cast("Node", self._rewrite(self.core))
+
+    def _rewrite(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return self._rewrite_node(cast("Node", value))
+        if isinstance(value, list | tuple):
+            parts = map(self._rewrite, cast("Iterable[Any]", value))
+            return tuple(parts) if isinstance(value, tuple) else list(parts)
+        return value
+
+    def _rewrite_node(self, node: Node) -> Node:
+        rewritten = {key: value if key in _OPAQUE else self._rewrite_part(key, value) for key, value in node.items()}
+        rule = self.rules.get(node.get("type", ""))
+        return rewritten if rule is None else rule(rewritten)
+
+    def _rewrite_part(self, key: str, value: Any) -> Any:
+        if key in _NAMED and isinstance(value, dict):
+            return {name: self._rewrite(part) for name, part in cast("Node", value).items()}
+        return self._rewrite(value)
+
+    def _closed_class(self, node: Node) -> Node:
+        config = {**self.defaults, **node.get("config", {})}
+        if node.get("root_model"):
+            config.pop("extra_fields_behavior", None)
+        return {**node, "config": config}
+
+    def _closed_typed_dict(self, node: Node) -> Node:
+        config = {**self.defaults, **node.get("config", {})}
+        return {**node, "config": config, "extra_behavior": _stated_extra(node) or config.get("extra_fields_behavior")}
+
+    def _union(self, node: Node) -> Node:
+        if sum(map(self._is_built, node["choices"])) < 2:
+            return node
+        self.met_built_union = True
+        return {**node, "choices": node["choices"][::-1]} if self.reverse else node
+
+    def _is_built(self, choice: Node | tuple[Node, str]) -> bool:
+        node = choice[0] if isinstance(choice, tuple) else choice
+        while (kind := node["type"]) not in _BUILT:
+            if kind == "definition-ref" and node["schema_ref"] in self.definitions:
+                node = self.definitions[node["schema_ref"]]
+            elif kind in _WRAPPED_AT:
+                node = node[_WRAPPED_AT[kind]]
+            else:
+                return False
+        return True
+
+
+def _strict_literal(node: Node) -> Node:
+    """Let `true` and `1.0` be no `Literal[1]`, and `1` no `Literal[True]`: they are equal in Python and not in JSON."""
+    groups: dict[str, list[Any]] = {}
+    for value in node["expected"]:
+        groups.setdefault(_json_number_kind(value), []).append(value)
+    steps = [_checked_first(kind, {**node, "expected": values}) for kind, values in groups.items()]
+    return steps[0] if len(steps) == 1 else {"type": "union", "choices": steps}
+
+
+def _strict_enum(node: Node) -> Node:
+    return _checked_first("int", node) if node.get("sub_type") == "int" else node
+
+
+def _json_number_kind(value: Any) -> str:
+    bare = value.value if isinstance(value, Enum) else value
+    return "bool" if isinstance(bare, bool) else "int" if isinstance(bare, int) else ""
+
+
+def _checked_first(kind: str, node: Node) -> Node:
+    if not kind:
+        return node
+    inner = {key: value for key, value in node.items() if key != "ref"}
+    chain: Node = {"type": "chain", "steps": [{"type": kind, "strict": True}, inner]}
+    return {**chain, "ref": node["ref"]} if "ref" in node else chain
+
+
+def _decoded_once(node: Node) -> Node:
+    """Keep pydantic's `Base64Bytes` from decoding what is decoded already; its own decoder would drop wrong characters."""
+    owner: Any = getattr(node["function"]["function"], "__self__", None)
+    types = loaded_module("pydantic.types")
+    if types is None or not isinstance(owner, types.EncodedBytes):
+        return node
+    if owner.encoder in (types.Base64Encoder, types.Base64UrlEncoder):
+        return cast("Node", node["schema"])
+    return {**node, "schema": core_schema.no_info_after_validator_function(str.encode, core_schema.str_schema())}
+
+
+def _feeds_python(value: Any) -> bool:
+    """Tell whether a validator of the author sees values first: what comes after it reads Python objects, not JSON."""
+    if isinstance(value, dict):
+        node = cast("Node", value)
+        if node.get("type") in {"function-wrap", "function-before"}:
+            return True
+        return any(map(_feeds_python, _parts_of(node)))
+    return isinstance(value, list | tuple) and any(map(_feeds_python, cast("Iterable[Any]", value)))
+
+
+def _parts_of(node: Node) -> Iterator[Any]:
+    for key, value in node.items():
+        if key in _NAMED and isinstance(value, dict):
+            yield from cast("Node", value).values()
+        elif key not in _OPAQUE:
+            yield value
+
+
+def _relaxed(node: Node) -> Node:
+    return {**node, "strict": False}
+
+
+def _strict_time(node: Node) -> Node:
+    """Read text in ISO 8601 only: `"20250131"` would be taken for seconds since 1970, a day in August of that year."""
+    return _read_first(partial(_no_number, _TIME_ERRORS[node["type"]]), {**node, "strict": False})
+
+
+def _relaxed_bytes(node: Node) -> Node:
+    return _read_first(_from_base64, node)
+
+
+_NUMBER: Final = re.compile(r"\s*[+-]?[\d_.]+(?:[eE][+-]?\d+)?\s*")
+
+_TIME_ERRORS: Final[Mapping[str, core_schema.ErrorType]] = {
+    "date": "date_type",
+    "datetime": "datetime_type",
+    "time": "time_type",
+    "timedelta": "time_delta_type",
+}
+
+_PYTHON_RULES: Final[Mapping[str, Callable[[Node], Node]]] = {
+    **dict.fromkeys(("decimal", "deque", "frozenset", "set", "tuple", "uuid"), _relaxed),
+    "bytes": _relaxed_bytes,
+}
+"""What pydantic reads strictly from JSON but, after a validator of the author's, would demand as a finished Python object."""
+
+
+def _read_first(reader: Callable[[object], object], node: Node) -> Node:
+    return cast("Node", core_schema.no_info_before_validator_function(reader, cast("CoreSchema", node)))
+
+
+def _no_number(error: core_schema.ErrorType, value: object) -> object:
+    if isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
+        raise PydanticKnownError(error)
+    return value
+
+
+def _from_base64(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return b64decode(value, validate=True)
+    except ValueError as error:
+        raise PydanticKnownError("bytes_invalid_encoding", {"encoding": "base64", "encoding_error": ""}) from error
+
+
+def _without_factory(field: Node) -> Node:
+    """Keep a second reading of the arguments from running the author's factories again. Source: case a20."""
+    inner = field["schema"]
+    if inner["type"] == "default" and "default_factory" in inner:
+        return {**field, "schema": inner["schema"], "required": False}
+    return field
+
+
+def _written_schema(core: Node, writer: GenerateJsonSchema, mode: JsonSchemaMode = "validation") -> JsonSchema:
+    schema = cast("JsonSchema", writer.generate(cast("CoreSchema", core), mode))
+    definitions = cast("dict[str, JsonSchema]", schema.get("$defs", {}))
+    for name, definition in definitions.items():
+        if definition.get("title") == name:
+            del definition["title"]
+    root = core["schema"] if core["type"] == "definitions" else core
+    if schema.get("title") == getattr(root.get("cls"), "__name__", None):
+        schema.pop("title", None)
+    return _with_root(schema, definitions)
+
+
+def _with_root(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> JsonSchema:
+    """Put a definition that is the whole schema (a recursive model) at the top, where providers look for `properties`."""
+    reference = schema.get("$ref")
+    if not isinstance(reference, str):
+        return schema
+    siblings = {key: value for key, value in schema.items() if key != "$ref"}
+    return {**definitions[reference.removeprefix("#/$defs/")], **siblings}
+
+
+class _OutputJsonSchema(GenerateJsonSchema):
+    """Write no titles that repeat a name, and describe bytes as the base64 they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+        return False
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:  # noqa: ARG002 - its lengths count bytes
+        return {"type": "string", "contentEncoding": "base64"}
+
+
+class _NeutralJsonSchema(_OutputJsonSchema):
+    """Close in the schema what validation closes."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        return _closed(super().model_schema(schema), cast("Node", schema))
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        return _closed(super().dataclass_schema(schema), cast("Node", schema))
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return _closed(super().typed_dict_schema(schema), cast("Node", schema))
+
+
+def _closed(written: JsonSchemaValue, node: Node) -> JsonSchemaValue:
+    if _stated_extra(node) is None and not node.get("root_model"):
+        written["additionalProperties"] = False
+    return written
+
+
+def _stated_extra(node: Node) -> str | None:
+    """Tell what the author said about unknown keys; pydantic writes "ignore" into a typed dict whose author said nothing."""
+    stated = node.get("config", {}).get("extra_fields_behavior")
+    behavior = node.get("extra_behavior")
+    return stated or (behavior if behavior != "ignore" else None)
