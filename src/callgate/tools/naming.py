@@ -27,11 +27,11 @@ _LIKE_ENOUGH = 0.6
 def normalised(name: str) -> str:
     """Spell a name loosely, so that names which a model confuses are the same.
 
-    Blanks around it, the prefix `functions.` and the signs of a call go; case and separators count no more.
+    Blanks around it, the prefix `functions.` and the signs of a call go; case and kind of separator count no more.
     Source: case b15.
     """
     bare = _CALL_SIGNS.sub("", name.strip()[:_LONGEST]).strip().casefold()
-    return _SEPARATORS.sub("", _PREFIX.sub("", bare, count=1))
+    return _SEPARATORS.sub("_", _PREFIX.sub("", bare, count=1))
 
 
 def loose_index(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
