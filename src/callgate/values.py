@@ -6,7 +6,7 @@ UTF-8 bytes (`_bytes`).
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from hashlib import sha256
@@ -20,6 +20,7 @@ __all__ = (
     "CallContext",
     "CallStatus",
     "ContentBlock",
+    "EndedCall",
     "ExecutionOptions",
     "ImageBlock",
     "TextBlock",
@@ -107,7 +108,7 @@ class BinaryBlock:
 ContentBlock: TypeAlias = TextBlock | ImageBlock | BinaryBlock
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)  # no slots: with them, ToolAnswer[int](…) fails on Python 3.11
 class ToolAnswer(Generic[T]):
     """Give the program `value` and the model another text than its JSON.
 
@@ -121,41 +122,12 @@ class ToolAnswer(Generic[T]):
     artifacts: Mapping[str, object] = field(default_factory=lambda: NO_ARTIFACTS)
 
 
-class _Digests:
-    """Hold what the digests of a receipt are made of until somebody asks for them.
-
-    A digest costs more than the rest of a receipt and is seldom read. Bytes stand for content still to be digested
-    (small: larger content is digested at once), text for a finished digest.
-    """
-
-    __slots__ = ("_input", "_output")
-    _input: bytes | str | None
-    _output: bytes | str | None
-
-    @property
-    def input_digest(self) -> str | None:
-        """SHA-256 in hex of the arguments as canonical JSON (sorted keys, no blanks), or None without arguments."""
-        source = getattr(self, "_input", None)
-        if isinstance(source, bytes):
-            source = digest_of_input(source)
-            object.__setattr__(self, "_input", source)
-        return source
-
-    @property
-    def output_digest(self) -> str | None:
-        """SHA-256 in hex of the output's JSON text, or None without an output."""
-        source = getattr(self, "_output", None)
-        if isinstance(source, bytes):
-            source = sha256(source).hexdigest()
-            object.__setattr__(self, "_output", source)
-        return source
-
-
 @dataclass(frozen=True, slots=True)
-class ToolCallRecord(_Digests):
+class ToolCallRecord:
     """Be the receipt of one call: what ran, for whom, when, and how it ended. It holds digests and sizes, no content.
 
-    `started_at` and `duration_ms` span the whole call, its waiting included. `repairs` names each repair of the name or
+    `started_at` and `duration_ms` span the whole call, its waiting included. `input_digest` is SHA-256 in hex of the
+    arguments as canonical JSON (sorted keys, no blanks), `output_digest` of the output's text; None without one. `repairs` names each repair of the name or
     the arguments, `notes` what was changed on the way out ("truncated", "spilled", "surrogates replaced"). `late_ms` is
     set when a tool that had been given up came back, after so long from its start.
     """
@@ -173,15 +145,35 @@ class ToolCallRecord(_Digests):
     approved_by: str | None = None
     input_bytes: int = 0
     output_bytes: int = 0
+    input_digest: str | None = None
+    output_digest: str | None = None
     error_code: str | None = None
     error_status: int | None = None
     repairs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     late_ms: float | None = None
 
-    def __reduce__(self) -> tuple[object, ...]:
-        values = tuple(getattr(self, each.name) for each in fields(self))
-        return _restore_record, (values, self.input_digest, self.output_digest)
+
+class EndedCall:
+    """Hold the facts of a call that has ended until somebody reads its receipt, which is made then, once.
+
+    A receipt with its digests costs more than the rest of a small call, and most are never read. `facts` are the arguments
+    of `make`, which writes the receipt.
+    """
+
+    __slots__ = ("_facts", "_make", "_record")
+
+    def __init__(self, make: Callable[..., ToolCallRecord], facts: tuple[object, ...]) -> None:
+        self._make = make
+        self._facts: tuple[object, ...] = facts
+        self._record: ToolCallRecord | None = None
+
+    def record(self) -> ToolCallRecord:
+        """Give the receipt. Two threads that ask first at once get equal ones."""
+        record = self._record
+        if record is None:
+            record = self._record = self._make(*self._facts)
+        return record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,9 +186,14 @@ class ToolResult(Generic[T]):
 
     value: T
     text: str
-    invocation: ToolCallRecord
+    ended: EndedCall = field(repr=False)
     blocks: tuple[ContentBlock, ...] = ()
     artifacts: Mapping[str, object] = field(default_factory=lambda: NO_ARTIFACTS)
+
+    @property
+    def invocation(self) -> ToolCallRecord:
+        """The receipt of the call."""
+        return self.ended.record()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,13 +209,6 @@ class ToolReply:
     blocks: tuple[ContentBlock, ...] = ()
     value: object = None
     error: BaseException | None = None
-
-
-def _restore_record(values: tuple[object, ...], input_digest: str | None, output_digest: str | None) -> ToolCallRecord:
-    record = ToolCallRecord(*values)  # type: ignore[arg-type]  # the values of a receipt, in the order of its fields
-    object.__setattr__(record, "_input", input_digest)
-    object.__setattr__(record, "_output", output_digest)
-    return record
 
 
 def canonical_json(text: bytes | str) -> bytes:
@@ -239,8 +229,8 @@ def digest_of_input(text: bytes) -> str:
 def draft_of(kind: type) -> type:
     """Make the mutable twin of a frozen, slotted dataclass: fill an instance, then set its `__class__` to `kind`.
 
-    A frozen dataclass sets each field through `object.__setattr__`: 1.5 µs for a receipt, where the twin with the same
-    slots takes a quarter of that. Both have one layout, so the change of class is allowed.
+    A frozen dataclass sets each field through `object.__setattr__`, at four times the price that the twin pays. Both have
+    the same slots and so one layout, which is why the change of class is allowed.
     """
     twin = types.new_class(f"{kind.__name__}Draft", getattr(kind, "__orig_bases__", kind.__bases__))
     twin.__module__ = kind.__module__

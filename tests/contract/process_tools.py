@@ -16,7 +16,7 @@ def whereabouts() -> int:
     return os.getpid()
 
 
-@tool(run_in="process", timeout_s=0.3)
+@tool(run_in="process", timeout_s=0.5)
 def spin(context: ToolContext) -> int:
     """Tell the number of the process, then hold it in one call of C code that hears no signal handler of Python."""
     context.progress(os.getpid())
@@ -38,7 +38,7 @@ def spin_with_a_child(context: ToolContext) -> int:
     return sum(range(ENDLESS))
 
 
-@tool(run_in="process", timeout_s=0.3)
+@tool(run_in="process", timeout_s=0.5)
 def write_when_over(path: str, context: ToolContext) -> None:
     """Hold the process far beyond the limit, then leave a mark."""
     context.progress(os.getpid())

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from callgate import (
+    CallContext,
     CallgateError,
     DuplicateToolError,
     ErrorPorts,
@@ -13,7 +14,6 @@ from callgate import (
     Tool,
     ToolContext,
     ToolDefinitionError,
-    ToolDeniedError,
     ToolError,
     ToolNotFoundError,
     ToolRegistry,
@@ -21,7 +21,18 @@ from callgate import (
     tool,
 )
 from callgate.diagnostics import DiagnosticContext, MemoryDestination
-from tests.contract.kit import background, by_ainvoke, by_answer, by_invoke, delivered, ended, failure, happens
+from tests.contract.kit import (
+    PATIENCE_S,
+    background,
+    by_ainvoke,
+    by_answer,
+    by_invoke,
+    delivered,
+    ended,
+    failure,
+    happens,
+    watched,
+)
 
 
 def named(name, **options):
@@ -35,7 +46,9 @@ def names(registry):
 # ── R1 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("tools", [[named("a")], [], (), {}, iter([named("a")])], ids=["one", "none", "tuple", "dict", "iterator"])
+@pytest.mark.parametrize(
+    "tools", [[named("a")], [], (), {}, iter([named("a")])], ids=["one", "none", "tuple", "dict", "iterator"]
+)
 def test_r1_a_registry_of_given_tools_is_sealed_at_construction(tools):
     registry = ToolRegistry(tools)
     assert registry.sealed
@@ -250,7 +263,9 @@ def test_r4_a_list_can_be_changed_without_changing_the_catalog(three):
     assert len(three.list()) == 3
 
 
-@pytest.mark.parametrize("view", [lambda registry: registry.entries(), lambda registry: registry.values()], ids=["entries", "values"])
+@pytest.mark.parametrize(
+    "view", [lambda registry: registry.entries(), lambda registry: registry.values()], ids=["entries", "values"]
+)
 def test_r4_iterators_are_live_until_sealing(view):
     registry = ToolRegistry().register(named("a"))
     iterator = view(registry)
@@ -260,7 +275,9 @@ def test_r4_iterators_are_live_until_sealing(view):
     assert list(iterator) == []
 
 
-@pytest.mark.parametrize("view", [lambda registry: registry.entries(), lambda registry: registry.values()], ids=["entries", "values"])
+@pytest.mark.parametrize(
+    "view", [lambda registry: registry.entries(), lambda registry: registry.values()], ids=["entries", "values"]
+)
 def test_r4_an_iterator_that_was_not_started_sees_what_is_added_later(view):
     registry = ToolRegistry()
     iterator = view(registry)
@@ -365,14 +382,13 @@ def test_r5_the_factory_unavailable_makes_the_503(call):
 
 
 def test_r5_a_tool_that_returns_takes_calls_again(call):
-    registry = quarantined(call, "again")
+    returned = threading.Event()
+    registry = quarantined(call, "again", diagnostics=watched("tool.late", lambda payload: returned.set()))
     assert failure(call, registry, "hang_until", {"event": "again"}).code == "tool_unavailable"
-    late = threading.Event()
-    registry.set_diagnostics(DiagnosticContext().with_observer(lambda seen: late.set()))
+    assert registry.abandoned() == {"hang_until": 1}
     EVENTS["again"].set()
-    while registry.abandoned():
-        EVENTS["again"].wait(1)
-        late.wait(0.01)
+    happens(returned)
+    assert registry.abandoned() == {}
     assert call(registry, "hang_until", {"event": "again"}).value is None
 
 
@@ -402,7 +418,9 @@ def test_r5_the_factory_error_code_names_the_code_of_receipts(call):
     assert given[0] is error.__cause__
 
 
-@pytest.mark.parametrize("port", [{"error_code": lambda error: 1 / 0}, {"error_code": lambda error: 7}], ids=["raising", "no text"])
+@pytest.mark.parametrize(
+    "port", [{"error_code": lambda error: 1 / 0}, {"error_code": lambda error: 7}], ids=["raising", "no text"]
+)
 def test_r5_a_broken_error_code_does_not_take_the_place_of_the_failure(call, port):
     @tool
     def fail() -> None:
@@ -435,8 +453,6 @@ def test_r5_a_call_that_brings_options_does_not_take_the_defaults(call):
 
 
 def test_r5_on_tool_error_is_shared_by_every_tool(call):
-    from callgate import CallContext
-
     reports = []
     registry = ToolRegistry([Tool("one", lambda: 1 / 0), Tool("two", lambda: 1 / 0)], on_tool_error=reports.append)
     for name in ("one", "two"):
@@ -446,10 +462,6 @@ def test_r5_on_tool_error_is_shared_by_every_tool(call):
 
 
 # ── R6 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def denying(call):
-    raise ToolDeniedError(call.name)
 
 
 def test_r6_every_call_leaves_one_event_whatever_its_end(call):
@@ -551,39 +563,28 @@ def test_r7_a_call_in_flight_keeps_its_scope(call, fails):
     assert seen(second) == []
 
 
-def test_r7_a_call_that_waits_for_its_turn_keeps_its_scope():
-    begun, go_on = threading.Event(), threading.Event()
+def test_r7_a_call_that_waits_for_its_turn_keeps_its_scope(call):
+    asked, begun, go_on = threading.Semaphore(0), threading.Event(), threading.Event()
 
-    @tool(max_concurrency=1)
-    def work() -> None:
+    def work(arguments: object) -> None:
         begun.set()
         go_on.wait(30)
 
+    # A call has its scope before its input is parsed.
+    single = Tool("work", work, parse_input=lambda arguments: asked.release(), max_concurrency=1)
     (first, one), (second, two) = scope(), scope()
-    registry = ToolRegistry([work], diagnostics=one)
-    running = background(by_invoke, registry, "work")
+    registry = ToolRegistry([single], diagnostics=one)
+    running = background(call, registry, "work")
     happens(begun)
-    asked = threading.Event()
-    queued = background(by_invoke, registry, "work", Telling(asked))
-    happens(asked)
+    assert asked.acquire(timeout=PATIENCE_S)
+    queued = background(call, registry, "work")
+    assert asked.acquire(timeout=PATIENCE_S)
     registry.set_diagnostics(two)
     go_on.set()
     ended(running)
     ended(queued)
     assert len(first.named("tool.finished")) == 2
     assert seen(second) == []
-
-
-class Telling(dict):
-    """Arguments that tell when they are read, which is after the call took its scope."""
-
-    def __init__(self, asked):
-        super().__init__()
-        self.asked = asked
-
-    def items(self):
-        self.asked.set()
-        return super().items()
 
 
 def test_r7_none_gives_the_default_back(call, caplog):

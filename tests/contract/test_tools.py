@@ -178,7 +178,8 @@ def test_t1_a_kind_is_a_word(kind):
 
 def test_t1_description_debug_steps_own_limit_and_own_cap_are_kept():
     made = Tool("t", lambda: 1, description="Do it.", debug_steps=["look", "do"], timeout_s=3, max_output_bytes=100)
-    assert (made.description, made.options.debug_steps, made.timeout_s, made.max_output_bytes) == ("Do it.", ("look", "do"), 3, 100)
+    assert (made.description, made.options.debug_steps) == ("Do it.", ("look", "do"))
+    assert (made.timeout_s, made.max_output_bytes) == (3, 100)
 
 
 def test_t1_description_and_debug_steps_are_optional():
@@ -492,7 +493,7 @@ def test_t3_an_explicit_tool_gets_the_context_beside_its_input(call):
 # ── T4 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("attribute", [field.name for field in dataclasses.fields(Tool)])
+@pytest.mark.parametrize("attribute", [name for name in Tool.__slots__ if not name.startswith("__")])
 def test_t4_no_attribute_of_a_tool_can_be_set(attribute):
     made = Tool("t", lambda: 1)
     with pytest.raises(FrozenInstanceError):

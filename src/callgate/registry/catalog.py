@@ -3,6 +3,7 @@
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from types import MethodType
 from typing import Any, Final
 
 from callgate.errors import DuplicateToolError, ToolError, ToolNotFoundError, ToolNotOfferedError
@@ -45,10 +46,13 @@ class Offer(Mapping[str, Entry]):
 class Catalog:
     """Keep the entries in the order of registration, and those of tools that calls bring along."""
 
-    __slots__ = ("_guests", "_limits", "_lock", "_loose", "entries")
+    __slots__ = ("_guests", "_limits", "_lock", "_loose", "_reader", "_sources", "entries")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, reader: Tool[Any, Any]) -> None:
+        """Start empty; `reader` is the built-in tool that goes with every tool which keeps its large outputs."""
         self.entries: dict[str, Entry] = {}
+        self._reader = entry_of(reader, limits)
+        self._sources: dict[object, Entry] = {}
         self._limits = limits
         self._lock = threading.Lock()
         self._guests: weakref.WeakKeyDictionary[Tool[Any, Any], Entry] = weakref.WeakKeyDictionary()
@@ -62,16 +66,20 @@ class Catalog:
             DuplicateToolError: when a name is taken, in the catalog or twice among `tools`.
         """
         fresh: dict[str, Entry] = {}
-        for tool in tools:
-            entry = entry_of(as_tool(tool), self._limits)
+        sources: dict[object, Entry] = {}
+        for thing in tools:
+            entry = sources[_key(thing)] = entry_of(as_tool(thing), self._limits)
             if entry.name in fresh or entry.name in self.entries:
                 raise DuplicateToolError(entry.name)
             fresh[entry.name] = entry
+        if any(entry.on_oversize == "spill" for entry in fresh.values()) and self._reader.name not in self.entries:
+            fresh.setdefault(self._reader.name, self._reader)
         with self._lock:
             taken = fresh.keys() & self.entries.keys()
             if taken:
                 raise DuplicateToolError(min(taken))
             self.entries.update(fresh)
+            self._sources.update(sources)
             self._loose = None
 
     def offer(self, tools: Iterable[object]) -> Offer:
@@ -85,14 +93,23 @@ class Catalog:
             return tools
         offered: dict[str, Entry] = {}
         for item in (tools,) if isinstance(tools, str) else tools:
-            entry = self.entries.get(item) if isinstance(item, str) else self._entry(as_tool(item))
+            entry = self._named(item) if isinstance(item, str) else self._entry(item)
             if entry is None:
                 continue
             if offered.setdefault(entry.name, entry) is not entry:
                 raise DuplicateToolError(entry.name, "two different tools of that name are offered to one call")
+            if entry.on_oversize == "spill":
+                offered.setdefault(self._reader.name, self._reader)
         return Offer(offered)
 
-    def _entry(self, tool: Tool[Any, Any]) -> Entry:
+    def _named(self, name: str) -> Entry | None:
+        return self.entries.get(name) or (self._reader if name == self._reader.name else None)
+
+    def _entry(self, thing: object) -> Entry:
+        known = self._sources.get(_key(thing))
+        if known is not None:
+            return known
+        tool = as_tool(thing)
         registered = self.entries.get(tool.name)
         if registered is not None and registered.tool is tool:
             return registered
@@ -124,6 +141,26 @@ class Catalog:
         if not isinstance(name, str):
             return kind(shown_name(name), (), known[:_SHOWN_NAMES])
         return kind(shown_name(name), nearest_names(name[:_SHOWN_LENGTH], known), known[:_SHOWN_NAMES])
+
+
+def _key(thing: object) -> object:
+    """Give what tells that the same thing is offered which was registered; a bound method is a new object each time."""
+    return (id(thing.__self__), thing.__func__) if isinstance(thing, MethodType) else _Same(thing)
+
+
+class _Same:
+    """Compare by identity, and keep the thing alive so that its identity is not given to another."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: object) -> None:
+        self.thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.thing is self.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
 
 
 def shown_name(name: object) -> str:

@@ -6,27 +6,27 @@
 Both give the tool's value, or raise a `ToolError`, `Aborted`, or what ends the program.
 """
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from functools import partial
 from types import CoroutineType
 from typing import Final
 
-from callgate.registry.bodies import call_here, needs_await, process_work, ready, thread_work, to_coroutine
-from callgate.registry.pipeline import Aborted, Pipeline, failure_of, reason_of
+from callgate.registry.bodies import call_here, needs_await, ready, thread_work, to_coroutine
+from callgate.registry.pipeline import Aborted, Pipeline, check_authorization, denial_of, failure_of, reason_of
 from callgate.registry.requests import Call
 from callgate.registry.starting import seconds_left, start, timeout_of
 from callgate.running.driving import await_flight, block_on_flight
 from callgate.running.flight import Flight
 from callgate.running.portal import shared_portal
-from callgate.running.processes import ProcessPool
 from callgate.running.queueing import Place, block_for_slot, wait_for_slot
 from callgate.running.stepping import Body, Host, HostPool, current_pool
 from callgate.running.threads import ThreadPool
 
-__all__ = ("WAITING", "run_async", "run_at_once", "run_sync", "shared_processes")
+__all__ = ("WAITING", "run_async", "run_at_once", "run_sync", "wait_for_authorization")
 
 WAITING: Final = object()
 """What `run_at_once` gives for a tool that has no value yet."""
@@ -35,19 +35,6 @@ _HUNG: Final = "too many of its calls did not stop at their limit and still run;
 _NO_THREAD: Final = "the system gives no more threads"
 _KILL_GRACE_S: Final = 2.0
 _threads: Final = ThreadPool()
-
-
-class _Shared:
-    lock = threading.Lock()
-    processes: ProcessPool | None = None
-
-
-def shared_processes() -> ProcessPool:
-    """Give the pool of worker processes that all registries of this process share, made at its first use."""
-    with _Shared.lock:
-        if _Shared.processes is None:
-            _Shared.processes = ProcessPool()
-        return _Shared.processes
 
 
 def run_at_once(pipeline: Pipeline, call: Call) -> object:
@@ -62,7 +49,7 @@ def run_at_once(pipeline: Pipeline, call: Call) -> object:
     if not entry.is_async or entry.run_in != "inline" or entry.slots.limit is not None or entry.slots.refusing:
         return WAITING
     pool = current_pool()
-    host = pool.take()
+    host = pool.take() if pool.parked else None
     if host is None:
         return WAITING
     context = start(pipeline, call)
@@ -95,6 +82,36 @@ async def run_async(pipeline: Pipeline, call: Call) -> object:
         return await _await_body(pipeline, call, context, to_coroutine(call, value)) if needs_await(value) else value
     finally:
         _leave(call)
+
+
+async def wait_for_authorization(pipeline: Pipeline, call: Call, answer: Awaitable[object]) -> None:
+    """Wait for an authorization that takes its time, no longer than the call's deadline and its caller do.
+
+    Raises:
+        ToolError: the call is not allowed, or the deadline came first; the tool does not run.
+        Aborted: the caller aborted.
+    """
+    flight = Flight(_nothing)
+    task = asyncio.ensure_future(_tell_end(answer, flight))
+    flight.interrupt = lambda: None if task.cancel() else None
+    await await_flight(flight, _patience_s(call), call.signal, same_thread=True)
+    flight.give_up()
+    if flight.verdict == "timeout":
+        raise timeout_of(pipeline, call)
+    if call.signal is not None and call.signal.aborted:
+        raise Aborted(reason_of(call))
+    if flight.error is not None:
+        raise denial_of(call, flight.error)
+    check_authorization(call, flight.value)
+
+
+async def _tell_end(answer: Awaitable[object], flight: Flight) -> None:
+    try:
+        value = await answer
+    except BaseException as error:  # noqa: BLE001 - the host's own code
+        flight.finish(None, error)
+    else:
+        flight.finish(value, None)
 
 
 def run_sync(pipeline: Pipeline, call: Call) -> object:
@@ -179,8 +196,11 @@ def _launch(pipeline: Pipeline, call: Call, context: Context) -> Flight:
     """Start the body in a thread of its own, or in a process that such a thread supervises."""
     flight = Flight(partial(pipeline.late, call))
     if call.entry.run_in == "process":
+        # Imported here, once: the process runner takes 10 ms, and most programs have no tool that runs in a process.
+        from callgate.registry.process_bodies import process_work  # noqa: PLC0415
+
         flight.grace_s = _KILL_GRACE_S
-        work = partial(process_work, shared_processes(), call, context, flight, seconds_left(pipeline, call))
+        work = partial(process_work, call, context, flight, seconds_left(pipeline, call))
     else:
         flight.interrupt = partial(_interrupt, pipeline, call, flight, _nothing)
         work = partial(thread_work, call, context, flight)

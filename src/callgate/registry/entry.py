@@ -1,6 +1,5 @@
 """A registered tool as the pipeline uses it: everything bound at registration. Source: contract row T4."""
 
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,9 +33,11 @@ class Entry:
     tool: Tool[Any, Any]
     name: str
     kind: str
+    schema: dict[str, Any]
     parse: Callable[[bytes, dict[str, object]], object]
     call: Callable[[Any, ToolContext | None], object]
     check_output: Callable[[object], object] | None
+    check_return: Callable[[object], str | None] | None
     is_async: bool
     wants_context: bool
     run_in: RunIn
@@ -59,9 +60,11 @@ def entry_of(tool: Tool[Any, Any], limits: Limits) -> Entry:
         tool=tool,
         name=tool.name,
         kind=options.kind,
+        schema=tool.input_schema,
         parse=tool.input.parse,
         call=tool.call,
         check_output=None if tool.output is None else tool.output.parse,
+        check_return=tool.check_return,
         is_async=tool.is_async,
         wants_context=tool.wants_context,
         run_in=options.run_in,
@@ -78,8 +81,10 @@ def _places(tool: Tool[Any, Any]) -> int | None:
 
 
 def _check_sendable(tool: Tool[Any, Any]) -> None:
+    # Imported here, once: the process runner takes 10 ms, and most programs have no tool that runs in a process.
+    from callgate.running.processes import ProcessDataError, require_picklable  # noqa: PLC0415
+
     try:
-        pickle.dumps(tool.function)
-    except Exception as error:  # pickling runs whatever code the object has
-        reason = 'run_in="process" needs a function that a new process can import: define it at the top of a module'
-        raise ToolDefinitionError(tool.name, reason) from error
+        require_picklable(tool.function)
+    except ProcessDataError as error:
+        raise ToolDefinitionError(tool.name, f'run_in="process": {error.reason}') from error

@@ -1,28 +1,28 @@
-"""The registry's own call log: the newest receipts, bounded, with the number that had to go. Source: contract row R6."""
+"""The registry's own call log: the newest calls, bounded, with the number that had to go. Source: contract row R6."""
 
 import itertools
 from collections import deque
 from dataclasses import replace
 
-from callgate.values import ToolCallRecord
+from callgate.values import EndedCall, ToolCallRecord
 
 __all__ = ("CallLog",)
 
 
 class CallLog:
-    """Keep the newest `kept` receipts. Thread safe."""
+    """Keep the newest `kept` calls that have ended. Thread safe."""
 
-    __slots__ = ("_appended", "_kept", "_late", "_records")
+    __slots__ = ("_appended", "_calls", "_kept", "_late")
 
     def __init__(self, kept: int) -> None:
-        self._records: deque[ToolCallRecord] = deque(maxlen=kept)
+        self._calls: deque[EndedCall] = deque(maxlen=kept)
         self._kept = kept
         self._late: dict[str, float] = {}
         self._appended = itertools.count()
 
-    def append(self, record: ToolCallRecord) -> None:
-        """Add the receipt of a call that has ended. Both steps are atomic, so the hot path takes no lock."""
-        self._records.append(record)
+    def append(self, call: EndedCall) -> None:
+        """Add a call that has ended. Both steps are atomic, so the hot path takes no lock."""
+        self._calls.append(call)
         next(self._appended)
 
     def mark_late(self, invocation_id: str, late_ms: float) -> ToolCallRecord | None:
@@ -37,29 +37,23 @@ class CallLog:
 
     @property
     def recorded(self) -> int:
-        """How many receipts were added in all."""
+        """How many calls were added in all."""
         return int(repr(self._appended)[len("count(") : -1])  # the one way to read a counter without counting
 
     @property
     def dropped(self) -> int:
-        """How many receipts had to go."""
-        return self.recorded - len(self._records)
+        """How many calls had to go."""
+        return max(0, self.recorded - len(self._calls))
 
     def snapshot(self) -> tuple[ToolCallRecord, ...]:
         """Give the receipts that are kept, oldest first."""
         while True:
             try:
-                records = tuple(self._records)
-            except RuntimeError:  # another thread added a receipt meanwhile
+                calls = tuple(self._calls)
+            except RuntimeError:  # another thread added one meanwhile
                 continue
-            late = self._late
-            return tuple(_with_late(each, late.get(each.invocation_id)) for each in records) if late else records
+            return tuple(self._with_late(call.record()) for call in calls)
 
-
-def _with_late(record: ToolCallRecord, late_ms: float | None) -> ToolCallRecord:
-    if late_ms is None:
-        return record
-    late = replace(record, late_ms=late_ms)
-    object.__setattr__(late, "_input", record.input_digest)
-    object.__setattr__(late, "_output", record.output_digest)
-    return late
+    def _with_late(self, record: ToolCallRecord) -> ToolCallRecord:
+        late_ms = self._late.get(record.invocation_id)
+        return record if late_ms is None else replace(record, late_ms=late_ms)

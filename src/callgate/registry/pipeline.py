@@ -4,16 +4,18 @@ Every call of every tool takes this path, registered or brought by the call, fro
 drivers beside this file differ only in how they wait. Source: contract rows P1 to P12, docs/adr/0002.
 """
 
+import contextlib
 import itertools
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from inspect import isawaitable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar, cast
 
-from callgate.diagnostics import DiagnosticContext, SpanEnding, ToolFailed, ToolFinished, ToolLate, original_error
+from callgate.diagnostics import CallFacts, DiagnosticContext, SpanEnding, ToolFailed, ToolFinished, ToolLate, original_error
 from callgate.errors import (
     AbortedError,
     InvalidInputError,
@@ -39,6 +41,7 @@ from callgate.values import (
     UNSET,
     CallContext,
     CallStatus,
+    EndedCall,
     ExecutionOptions,
     ToolAnswer,
     ToolCallRecord,
@@ -49,14 +52,15 @@ from callgate.values import (
 
 __all__ = ("Aborted", "Authorize", "Failure", "Pipeline", "Settings")
 
+T = TypeVar("T")
+
 Authorize: TypeAlias = Callable[[Call], object]
 
+_log: Final = logging.getLogger("callgate")
 _INPUT_KEPT: Final = 4096
 _OUTPUT_KEPT: Final = 1024
-_NOT_AUTHORIZED: Final = "it could not be authorized"
 _NO_CONTEXT: Final = CallContext()
 _CLOSED: Final = "its registry was closed"
-_RecordDraft: Final = draft_of(ToolCallRecord)
 _ResultDraft: Final = draft_of(ToolResult)
 
 
@@ -92,7 +96,7 @@ class Settings:
 class Pipeline:
     """Judge a call before its tool runs and after."""
 
-    __slots__ = ("_ids", "_prefix", "catalog", "closed", "diagnostics", "log", "running", "settings")
+    __slots__ = ("_ids", "_prefix", "_returned", "catalog", "closed", "diagnostics", "log", "running", "settings")
 
     def __init__(self, catalog: Catalog, settings: Settings, log: CallLog, diagnostics: DiagnosticContext) -> None:
         self.catalog = catalog
@@ -102,6 +106,7 @@ class Pipeline:
         self.closed = False
         self.running: dict[str, Call] = {}
         self._ids = itertools.count(1)
+        self._returned: set[str] = set()
         self._prefix = f"inv_{secrets.token_hex(6)}_"
 
     def admit(self, call: Call) -> Awaitable[object] | None:
@@ -113,7 +118,8 @@ class Pipeline:
         """
         call.started_at = time.time()
         call.began = time.perf_counter()
-        call.invocation_id = f"{self._prefix}{next(self._ids):x}"
+        call.number = next(self._ids)
+        call.prefix = self._prefix
         call.scope = call.diagnostics or self.diagnostics
         options = call.options
         if options is NO_OPTIONS:
@@ -137,31 +143,20 @@ class Pipeline:
             return None
         try:
             answer = authorize(call)
-        except ToolError:
-            raise
-        except Exception as error:  # the host's own code; a policy that breaks must not let the call through
-            raise ToolDeniedError(call.entry.name, _NOT_AUTHORIZED) from error
-        if answer is None:
-            return None
-        if isawaitable(answer):
-            return answer
-        check_authorization(call, answer)
-        return None
+        except Exception as error:  # the host's own code
+            denial = denial_of(call, error)
+        else:
+            return self._judge(call, answer)
+        raise denial
 
-    async def authorized(self, call: Call, answer: Awaitable[object]) -> None:
-        """Wait for an authorization that takes its time.
-
-        Raises:
-            ToolError, Aborted: as `admit`.
-        """
-        try:
-            check_authorization(call, await answer)
-        except ToolError:
-            raise
-        except Exception as error:  # the host's own code; a policy that breaks must not let the call through
-            raise ToolDeniedError(call.entry.name, _NOT_AUTHORIZED) from error
+    def _judge(self, call: Call, answer: object) -> Awaitable[object] | None:
+        if answer is not None and answer is not True:
+            if isawaitable(answer):
+                return answer
+            check_authorization(call, answer)
         if call.signal is not None and call.signal.aborted:
             raise Aborted(reason_of(call))
+        return None
 
     def close(self) -> None:
         """Take no more calls and stop those that are waited for."""
@@ -186,7 +181,7 @@ class Pipeline:
         ignored = options.ignored_arguments & arguments.keys() & set(refused.unknown)
         repaired = {key: value for key, value in arguments.items() if key not in ignored}
         repairs = tuple(f"{name}: ignored" for name in sorted(ignored))
-        mended = repair_arguments(entry.tool.input.schema, repaired, refused.problems) if options.repair else None
+        mended = repair_arguments(entry.schema, repaired, refused.problems) if options.repair else None
         if mended is not None:
             repaired, repairs = mended.arguments, repairs + mended.repairs
         if not repairs:
@@ -203,28 +198,40 @@ class Pipeline:
 
         Raises:
             ToolError: `InvalidOutputError` or `OutputTooLargeError`.
+            Aborted: the caller aborted while the tool came to its end.
         """
+        if call.signal is not None and call.signal.aborted:
+            raise Aborted(reason_of(call))
         entry, artifacts = call.entry, NO_ARTIFACTS
-        if isinstance(value, ToolAnswer):
-            value, written, artifacts = self._answer(call, value)
+        if issubclass(type(value), ToolAnswer):  # not isinstance: a hostile value would be asked for its class
+            value, written, artifacts = self._answer(call, cast("ToolAnswer[object]", value))
         else:
             if entry.check_output is not None:
                 value = _checked(call, value)
             written = write_output(entry.name, value)
-        cap = call.options.max_output_bytes
-        if cap is UNSET:
-            cap = entry.max_output_bytes
+        if entry.check_return is not None and entry.name not in self._returned:
+            self._check_return(call, value)
+        cap = entry.max_output_bytes if call.options.max_output_bytes is UNSET else call.options.max_output_bytes
         if written.blocks or (cap is not None and written.size_bytes > cap):
             written = limit_output(entry.name, written, cap, entry.on_oversize, self._spill_of(call))
         if written.notes:
             call.notes += written.notes
-        record = _record(call, "succeeded", written=written)
-        self.log.append(record)
+        ended = _ended(call, "succeeded", written)
+        self.log.append(ended)
         if call.observed:
-            _tell_finished(call, record, written.text)
-        result = _ResultDraft(value, written.text, record, written.blocks, artifacts)
+            _tell_finished(call, ended.record(), written.text)
+        result = _ResultDraft(value, written.text, ended, written.blocks, artifacts)
         result.__class__ = ToolResult
         return result  # type: ignore[no-any-return]  # it is a ToolResult now
+
+    def _check_return(self, call: Call, value: object) -> None:
+        """Warn, at a tool's first result, when it is not what the return annotation says (case d15)."""
+        self._returned.add(call.entry.name)
+        assert call.entry.check_return is not None
+        difference = call.entry.check_return(value)
+        if difference is not None:
+            call.notes += (difference,)
+            _log.warning("callgate.return_differs tool=%s: %s", call.entry.name, difference)
 
     def _answer(self, call: Call, answer: ToolAnswer[object]) -> tuple[object, Written, Mapping[str, object]]:
         name = call.entry.name
@@ -238,10 +245,12 @@ class Pipeline:
 
     def fail(self, call: Call, error: ToolError) -> Failure:
         """End a call that was refused or that failed: receipt, log, report. Nothing here waits for anybody."""
-        if error.invocation_id is None:
-            error.invocation_id = call.invocation_id
-        record = _record(call, "denied" if isinstance(error, ToolDeniedError) else "failed", error=error, code=self._code(error))
-        self.log.append(record)
+        with contextlib.suppress(Exception):  # a tool's own error class may forbid it
+            error.invocation_id = error.invocation_id or call.invocation_id
+        status: CallStatus = "denied" if isinstance(error, ToolDeniedError) else "failed"
+        ended = _ended(call, status, code=self._code(error), error_status=_fact(error, "status", int, ToolError.status))
+        self.log.append(ended)
+        record = ended.record()
         _tell_failed(call, record, error)
         attempts_left = None if call.call_context is None else call.call_context.attempts_left
         text = format_tool_error(error, attempts_left=attempts_left)
@@ -267,12 +276,11 @@ class Pipeline:
             )
         )
 
-    def end_early(self, call: Call, status: CallStatus, error: BaseException) -> None:
+    def end_early(self, call: Call, status: CallStatus) -> None:
         """End a call that its caller stopped, or that the program's end stopped: a receipt, no failure, no report."""
-        record = _record(call, status, error=error, code="aborted" if status == "aborted" else None)
-        self.log.append(record)
-        if call.span is not None or call.scope.enabled("tool.finished"):
-            _tell_finished(call, record, UNSET)
+        ended = _ended(call, status, code=status)
+        self.log.append(ended)
+        _tell_finished(call, ended.record(), UNSET)
 
     def late(self, call: Call) -> None:
         """Note that a body which was given up has ended; what it brought is dropped."""
@@ -285,11 +293,28 @@ class Pipeline:
     def unavailable(self, entry: Entry, reason: str) -> ToolError:
         """Make the error for a tool that cannot take the call (contract row R5)."""
         make = self.settings.errors.unavailable
-        return ToolUnavailableError(entry.name, reason) if make is None else make(entry.name, reason)
+        try:
+            made: object = None if make is None else make(entry.name, reason)
+        except Exception:  # the host's own code; the refusal stands without it
+            made = None
+        return made if isinstance(made, ToolError) else ToolUnavailableError(entry.name, reason)
 
     def _code(self, error: ToolError) -> str:
         name_code = self.settings.errors.error_code
-        return (name_code and name_code(original_error(error))) or error.code
+        try:
+            code: object = None if name_code is None else name_code(original_error(error))
+        except Exception:  # the host's own code; the call has failed already, and the error's code is true
+            code = None
+        return code if isinstance(code, str) and code else _fact(error, "code", str, ToolError.code)
+
+
+def _fact(error: ToolError, name: str, kind: type[T], otherwise: T) -> T:
+    """Read a fact of an error; the class may be a tool's own, with anything in it."""
+    try:
+        value = getattr(error, name)
+    except Exception:  # noqa: BLE001 - the tool's own code
+        return otherwise
+    return value if isinstance(value, kind) else otherwise
 
 
 def check_authorization(call: Call, answer: object) -> None:
@@ -300,6 +325,15 @@ def check_authorization(call: Call, answer: object) -> None:
     """
     if answer is not None and answer is not True:
         raise ToolDeniedError(call.entry.name)
+
+
+def denial_of(call: Call, error: BaseException) -> ToolError:
+    """Turn what the host's authorization raised into a refusal: a policy that breaks must not let the call through."""
+    if isinstance(error, ToolError):
+        return error
+    denial = ToolDeniedError(call.entry.name, "it could not be authorized")
+    denial.__cause__ = error
+    return denial
 
 
 def reason_of(call: Call) -> BaseException:
@@ -313,11 +347,14 @@ def failure_of(call: Call, error: BaseException) -> ToolError:
 
     Raises:
         KeyboardInterrupt, SystemExit: as they are; they are the program's, not the tool's.
+        Aborted: the caller has aborted; whatever the tool makes of that is no failure.
     """
-    if isinstance(error, ToolError):
-        return error
     if isinstance(error, KeyboardInterrupt | SystemExit):
         raise error
+    if call.signal is not None and call.signal.aborted:
+        raise Aborted(reason_of(call))
+    if isinstance(error, ToolError):
+        return error
     failure = ToolFailedError(call.entry.name)
     failure.__cause__ = error
     return failure
@@ -332,56 +369,118 @@ def _checked(call: Call, value: object) -> object:
         raise InvalidOutputError(call.entry.name, refused.problems) from refused.__cause__
 
 
-def _record(
-    call: Call, status: CallStatus, *, written: Written | None = None, error: BaseException | None = None, code: str | None = None
+def _ended(
+    call: Call, status: CallStatus, written: Written | None = None, *, code: str | None = None, error_status: int | None = None
+) -> EndedCall:
+    """Gather the facts of the receipt. Content that is not small is digested now, so that it need not be kept."""
+    entry: Entry | None = getattr(call, "entry", None)
+    text = call.text
+    source = text if len(text) <= _INPUT_KEPT else digest_of_input(text)
+    output = None if written is None else written.text if len(written.text) <= _OUTPUT_KEPT else _digest(written.text)
+    return EndedCall(
+        _write_record,
+        (
+            call.prefix,
+            call.number,
+            shown_name(call.name) if entry is None else entry.name,
+            "" if entry is None else entry.kind,
+            status,
+            call.started_at,
+            (time.perf_counter() - call.began) * 1000,
+            call.call_context,
+            call.thread_id,
+            len(text),
+            source,
+            0 if written is None else written.size_bytes,
+            output,
+            code,
+            error_status,
+            call.repairs,
+            call.notes,
+            call.late_ms,
+        ),
+    )
+
+
+def _write_record(  # noqa: PLR0913 - the facts that _ended gathers, in their order
+    prefix: str,
+    number: int,
+    tool: str,
+    kind: str,
+    status: CallStatus,
+    started_at: float,
+    duration_ms: float,
+    context: CallContext | None,
+    thread_id: str | None,
+    input_bytes: int,
+    arguments: bytes | str,
+    output_bytes: int,
+    output: str | bytes | None,
+    code: str | None,
+    error_status: int | None,
+    repairs: tuple[str, ...],
+    notes: tuple[str, ...],
+    late_ms: float | None,
 ) -> ToolCallRecord:
+    context = context or _NO_CONTEXT
+    return ToolCallRecord(
+        invocation_id=f"{prefix}{number:x}",
+        tool=tool,
+        kind=kind,
+        status=status,
+        started_at=started_at,
+        duration_ms=duration_ms,
+        call_id=context.call_id,
+        run_id=context.run_id,
+        thread_id=thread_id,
+        attempt=context.attempt,
+        approved_by=context.approved_by,
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
+        input_digest=arguments if isinstance(arguments, str) else digest_of_input(arguments) if arguments else None,
+        output_digest=_digest(output).hex() if isinstance(output, str) else None if output is None else output.hex(),
+        error_code=code,
+        error_status=error_status,
+        repairs=repairs,
+        notes=notes,
+        late_ms=late_ms,
+    )
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode()).digest()
+
+
+def facts_of(call: Call) -> CallFacts:
+    """Gather what diagnostics may know of a call before its end."""
     entry: Entry | None = getattr(call, "entry", None)
     context = call.call_context or _NO_CONTEXT
-    draft = _RecordDraft(
-        call.invocation_id,
-        shown_name(call.name) if entry is None else entry.name,
-        "" if entry is None else entry.kind,
-        status,
-        call.started_at,
-        (time.perf_counter() - call.began) * 1000,
-        context.call_id,
-        context.run_id,
-        call.thread_id,
-        context.attempt,
-        context.approved_by,
-        len(call.text),
-        0 if written is None else written.size_bytes,
-        code,
-        None if error is None else getattr(error, "status", None),
-        call.repairs,
-        call.notes,
-        call.late_ms,
+    return CallFacts(
+        invocation_id=call.invocation_id,
+        tool=shown_name(call.name) if entry is None else entry.name,
+        kind="" if entry is None else entry.kind,
+        description=None if entry is None else entry.tool.description,
+        call_id=context.call_id,
+        run_id=context.run_id,
+        thread_id=call.thread_id,
+        attempt=context.attempt,
+        limit_s=call.limit_s,
     )
-    draft._input = _input_source(call.text)
-    draft._output = None if written is None else _output_source(written.text)
-    draft.__class__ = ToolCallRecord
-    return draft  # type: ignore[no-any-return]  # it is a ToolCallRecord now
-
-
-def _input_source(text: bytes) -> bytes | str | None:
-    if len(text) <= _INPUT_KEPT:
-        return text or None
-    return digest_of_input(text)
-
-
-def _output_source(text: str) -> bytes | str:
-    if len(text) <= _OUTPUT_KEPT:
-        return text.encode()
-    return sha256(text.encode()).hexdigest()
 
 
 def _tell_finished(call: Call, record: ToolCallRecord, output: object) -> None:
     call.scope.emit("tool.finished", lambda: ToolFinished(record, call.arguments, output))
-    if call.span is not None:
-        call.span.end(SpanEnding(record, None, call.arguments, output))
+    _end_span(call, SpanEnding(record, None, call.arguments, output))
 
 
 def _tell_failed(call: Call, record: ToolCallRecord, error: BaseException) -> None:
     call.scope.emit("tool.failed", lambda: ToolFailed(record, error, call.input))
+    _end_span(call, SpanEnding(record, error, call.input))
+
+
+def _end_span(call: Call, ending: SpanEnding) -> None:
+    """End the call's span; a call that never came to run its tool gets one here, so that each call has one (case h9)."""
+    if call.span is None and call.scope.opens_spans:
+        call.span = call.scope.open_span(facts_of(call))
     if call.span is not None:
-        call.span.end(SpanEnding(record, error, call.input))
+        call.span.end(ending)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, Unpack
 
 from callgate.diagnostics import DiagnosticContext, default_diagnostics
-from callgate.errors import RegistrySealedError, ToolError, UsageError
+from callgate.errors import RegistrySealedError, ToolError
 from callgate.registry.catalog import Catalog, Offer
-from callgate.registry.drivers import WAITING, run_async, run_at_once, run_sync
+from callgate.registry.drivers import WAITING, run_async, run_at_once, run_sync, wait_for_authorization
 from callgate.registry.entry import Limits
 from callgate.registry.log import CallLog
 from callgate.registry.pipeline import Aborted, Authorize, Failure, Pipeline, Settings
 from callgate.registry.requests import Call, CallKeywords, ErrorPorts, ToolInvocationRequest
-from callgate.registry.spilling import READER, reader_tool
+from callgate.registry.spilling import reader_tool
 from callgate.reporting import ErrorReporter, ReportHandler, ToolErrorReport, format_tool_error
 from callgate.running.portal import shared_portal
 from callgate.tools.spill import MemorySpill, SpillStore
@@ -75,19 +75,19 @@ class ToolRegistry:
         spill: SpillStore | None = None,
         kept_events: int = _KEPT_EVENTS,
     ) -> None:
-        catalog = Catalog(Limits(default_timeout_s, default_max_output_bytes, max_abandoned))
+        spill = spill or MemorySpill()
+        catalog = Catalog(Limits(default_timeout_s, default_max_output_bytes, max_abandoned), reader_tool(spill))
         settings = Settings(
             timeout_s=default_timeout_s,
             options=execution or ExecutionOptions(),
             errors=errors or ErrorPorts(),
             authorize=authorize,
             reporter=None if on_tool_error is None else ErrorReporter(on_tool_error, lambda: self._pipeline.diagnostics),
-            spill=spill or MemorySpill(),
+            spill=spill,
         )
         self._catalog = catalog
         self._pipeline = Pipeline(catalog, settings, CallLog(kept_events), diagnostics or default_diagnostics())
         self._sealed = False
-        self._closed = False
         if tools is not None:
             self.register_all(tools).seal()
 
@@ -107,12 +107,10 @@ class ToolRegistry:
         Raises:
             RegistrySealedError, DuplicateToolError, ToolDefinitionError: nothing was registered.
         """
-        fresh = [as_tool(tool) for tool in tools]
+        things = tuple(tools)
         if self._sealed:
-            raise RegistrySealedError(fresh[0].name if fresh else "(none)")
-        if READER not in self._catalog.entries and any(tool.options.on_oversize == "spill" for tool in fresh):
-            fresh.append(reader_tool(self._pipeline.settings.spill))
-        self._catalog.add(fresh)
+            raise RegistrySealedError(as_tool(things[0]).name if things else "(none)")
+        self._catalog.add(things)
         return self
 
     def seal(self) -> Self:
@@ -258,9 +256,10 @@ class ToolRegistry:
     ) -> ToolResult[Any]:
         """Do what `ainvoke` does from code without an event loop, and block this thread until the end.
 
+        An async tool runs on an event loop of callgate's own, in another thread.
+
         Raises:
             ToolError, BaseException: as `ainvoke`.
-            UsageError: an async tool was called while an event loop runs in this thread.
         """
         end = self._drive_blocking(Call(request, input, keywords))
         if isinstance(end, Failure):
@@ -295,7 +294,7 @@ class ToolRegistry:
         try:
             waiting = pipeline.admit(call)
             if waiting is not None:
-                await pipeline.authorized(call, waiting)
+                await wait_for_authorization(pipeline, call, waiting)
             value = run_at_once(pipeline, call)
             if value is WAITING:
                 value = await run_async(pipeline, call)
@@ -304,12 +303,12 @@ class ToolRegistry:
             return pipeline.fail(call, error)
         except Aborted as aborted:
             reason = aborted.reason
-            pipeline.end_early(call, "aborted", reason)
-        except asyncio.CancelledError as error:
-            pipeline.end_early(call, "cancelled", error)
+            pipeline.end_early(call, "aborted")
+        except asyncio.CancelledError:
+            pipeline.end_early(call, "cancelled")
             raise
-        except (KeyboardInterrupt, SystemExit) as error:
-            pipeline.end_early(call, "cancelled", error)
+        except (KeyboardInterrupt, SystemExit):
+            pipeline.end_early(call, "cancelled")
             raise
         raise reason
 
@@ -318,16 +317,15 @@ class ToolRegistry:
         try:
             waiting = pipeline.admit(call)
             if waiting is not None:
-                shared_portal().run(lambda: pipeline.authorized(call, waiting))
-            _refuse_blocking_a_loop(call)
+                shared_portal().run(lambda: wait_for_authorization(pipeline, call, waiting))
             return pipeline.settle(call, run_sync(pipeline, call))
         except ToolError as error:
             return pipeline.fail(call, error)
         except Aborted as aborted:
             reason = aborted.reason
-            pipeline.end_early(call, "aborted", reason)
-        except (KeyboardInterrupt, SystemExit) as error:
-            pipeline.end_early(call, "cancelled", error)
+            pipeline.end_early(call, "aborted")
+        except (KeyboardInterrupt, SystemExit):
+            pipeline.end_early(call, "cancelled")
             raise
         raise reason
 
@@ -352,14 +350,3 @@ def _shown(call: Call, now: float) -> RunningCall:
         run_id=context.run_id,
         thread_id=call.thread_id,
     )
-
-
-def _refuse_blocking_a_loop(call: Call) -> None:
-    if not (call.entry.is_async and call.entry.run_in == "inline"):
-        return
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    name = call.entry.name
-    raise UsageError(f"invoke() would block the running event loop for the async tool {name!r}: await ainvoke() instead")

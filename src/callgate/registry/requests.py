@@ -124,7 +124,8 @@ class Call:
     progressed: int = 0
     entry: Entry
     scope: DiagnosticContext
-    invocation_id: str
+    prefix: str
+    number: int
     started_at: float
     began: float
 
@@ -143,6 +144,11 @@ class Call:
             for key, value in keywords.items():
                 if value is not None:
                     setattr(self, key, value)
+
+    @property
+    def invocation_id(self) -> str:
+        """The id of this call in its registry, which no other call of the process has."""
+        return f"{self.prefix}{self.number:x}"
 
     @property
     def tool(self) -> Tool[Any, Any]:

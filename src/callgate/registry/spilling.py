@@ -1,6 +1,6 @@
 """The built-in tool that pages through outputs which were kept because they are too large for a model."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -9,9 +9,7 @@ from callgate.tools.spill import MAX_PAGE_BYTES, PAGE_BYTES, READ_OUTPUT, SpillP
 from callgate.tools.tool import Tool
 from callgate.values import ToolAnswer
 
-__all__ = ("READER", "reader_tool")
-
-READER: Final = READ_OUTPUT
+__all__ = ("reader_tool",)
 
 
 def reader_tool(store: SpillStore) -> Tool[Any, Any]:
@@ -27,5 +25,5 @@ def reader_tool(store: SpillStore) -> Tool[Any, Any]:
 
     description = "Read on in the output of an earlier call that was too large to show at once."
     return Tool.of(
-        read, name=READER, description=description, kind="read", idempotent=True, run_in="inline", max_output_bytes=None
+        read, name=READ_OUTPUT, description=description, kind="read", idempotent=True, run_in="inline", max_output_bytes=None
     )

@@ -4,17 +4,15 @@ import time
 from contextvars import Context, copy_context
 from functools import partial
 
-from callgate.diagnostics import CallFacts, ToolProgress, ToolStarted
+from callgate.diagnostics import ToolProgress, ToolStarted
 from callgate.errors import TimeoutSource, ToolTimeoutError
-from callgate.registry.pipeline import Pipeline
+from callgate.registry.pipeline import Pipeline, facts_of
 from callgate.registry.requests import Call
 from callgate.signals import AbortController
 from callgate.tools.context import ToolContext
-from callgate.values import UNSET, CallContext
+from callgate.values import UNSET
 
-__all__ = ("facts_of", "limit_of", "seconds_left", "start", "timeout_of")
-
-_NO_CONTEXT = CallContext()
+__all__ = ("limit_of", "seconds_left", "start", "timeout_of")
 
 
 def start(pipeline: Pipeline, call: Call) -> Context:
@@ -31,14 +29,17 @@ def start(pipeline: Pipeline, call: Call) -> Context:
         if call.entry.wants_context:
             _give_context(call)
     scope = call.scope
-    if scope.observes_calls():
-        call.observed = True
-        if scope.opens_spans:
-            call.span = scope.open_span(facts_of(call))
-            if call.span is not None:
-                context.run(call.span.activate)
-        scope.emit("tool.started", lambda: ToolStarted(facts_of(call), call.arguments))
+    if scope.opens_spans or scope.observes_calls():
+        _observe_start(call, context)
     return context
+
+
+def _observe_start(call: Call, context: Context) -> None:
+    call.observed = True
+    call.span = call.scope.open_span(facts_of(call))
+    if call.span is not None:
+        context.run(call.span.activate)
+    call.scope.emit("tool.started", lambda: ToolStarted(facts_of(call), call.arguments))
 
 
 def limit_of(pipeline: Pipeline, call: Call) -> tuple[float | None, TimeoutSource]:
@@ -72,22 +73,6 @@ def timeout_of(pipeline: Pipeline, call: Call) -> ToolTimeoutError:
     if not call.limited:
         seconds_left(pipeline, call)
     return ToolTimeoutError(call.entry.name, call.limit_s or 0.0, call.limit_source)
-
-
-def facts_of(call: Call) -> CallFacts:
-    """Gather what diagnostics may know of a call at its start."""
-    context = call.call_context or _NO_CONTEXT
-    return CallFacts(
-        invocation_id=call.invocation_id,
-        tool=call.entry.name,
-        kind=call.entry.kind,
-        description=call.entry.tool.description,
-        call_id=context.call_id,
-        run_id=context.run_id,
-        thread_id=call.thread_id,
-        attempt=context.attempt,
-        limit_s=call.limit_s,
-    )
 
 
 def _give_context(call: Call) -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, cast
 from pydantic import BaseModel
 
 from callgate.errors import Problem
+from callgate.tools.core_rules import OMITTED
 from callgate.tools.json_faults import write_path
 
 __all__ = ("ambiguity_in",)
@@ -26,6 +27,8 @@ def ambiguity_in(first: object, second: object) -> Problem | None:
 
 
 def _differences(first: object, second: object, steps: tuple[Step, ...]) -> Iterator[_Difference]:
+    if second is OMITTED:
+        return
     if type(first) is not type(second):
         yield steps, type(first).__name__, type(second).__name__
         return

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from pydantic import TypeAdapter
-from pydantic_core import PydanticSerializationError, ValidationError, from_json, to_json, to_jsonable_python
+from pydantic_core import ValidationError, from_json, to_json, to_jsonable_python
 
-from callgate.errors import InvalidInputError, Problem, ToolDefinitionError, ToolError
+from callgate.errors import Problem, ToolDefinitionError
 from callgate.tools.annotations import modern_types
+from callgate.tools.author_errors import PROGRAM_STOPS, problems_for_model, words_for_model
 from callgate.tools.branches import ambiguity_in
 from callgate.tools.problems import OWN_CHECK, Refusal
 from callgate.tools.pydantic_problems import pydantic_refusal
@@ -119,8 +120,10 @@ def _parse_function(compiled: CompiledType, check: Callable[[bytes, object], Non
         try:
             return validate(text)
         except ValidationError as error:
-            raise _input_refused(pydantic_refusal(error.errors(include_url=False), arguments, schema)) from error
-        except Exception as error:  # a validator is the tool author's code
+            raise _refused_by_pydantic(error, arguments, schema) from error
+        except PROGRAM_STOPS:
+            raise
+        except BaseException as error:  # a validator is the tool author's code
             raise _refused_by_author(error) from error
 
     def parse_and_check(text: bytes, arguments: dict[str, object]) -> object:
@@ -156,9 +159,12 @@ def _ambiguity_check(validate_reversed: Callable[[bytes], object]) -> Callable[[
 
     def check(text: bytes, parsed: object) -> None:
         try:
-            problem = ambiguity_in(parsed, validate_reversed(text))
-        except Exception as error:  # a validator is the tool author's code
-            raise _refused_by_author(error) from error
+            other = validate_reversed(text)
+        except PROGRAM_STOPS:
+            raise
+        except BaseException:  # noqa: BLE001 - a validator of the author's that misses what a factory makes: no second reading
+            return
+        problem = ambiguity_in(parsed, other)
         if problem is not None:
             raise InputRefused((problem,))
 
@@ -199,12 +205,19 @@ def _input_refused(refusal: Refusal) -> InputRefused:
     return InputRefused(refusal.problems, refusal.unknown)
 
 
-def _refused_by_author(error: Exception) -> InputRefused:
+def _refused_by_pydantic(error: ValidationError, arguments: object, schema: JsonSchema) -> InputRefused:
+    try:
+        return _input_refused(pydantic_refusal(error.errors(include_url=False), arguments, schema))
+    except PROGRAM_STOPS:
+        raise
+    except BaseException as odd:  # noqa: BLE001 - pydantic writes down the author's errors by their own methods
+        return _refused_by_author(odd)
+
+
+def _refused_by_author(error: BaseException) -> InputRefused:
     """Keep what an author's check raised from the model, unless it was raised for the model: a ToolError."""
-    if isinstance(error, InvalidInputError):
-        return InputRefused(error.problems)
-    hint = error.user_message if isinstance(error, ToolError) else ""
-    return InputRefused((Problem("", OWN_CHECK, "arguments that it refuses", hint),))
+    own = Problem("", OWN_CHECK, "arguments that it refuses", words_for_model(error))
+    return InputRefused(problems_for_model(error) or (own,))
 
 
 # Raw JSON Schema.
@@ -317,8 +330,10 @@ class _CallableInput:
         try:
             return self._parse_input(arguments)
         except ValidationError as error:
-            raise _input_refused(pydantic_refusal(error.errors(include_url=False), arguments, self.schema)) from error
-        except Exception as error:  # the tool author's code
+            raise _refused_by_pydantic(error, arguments, self.schema) from error
+        except PROGRAM_STOPS:
+            raise
+        except BaseException as error:  # the tool author's code
             raise _refused_by_author(error) from error
 
 
@@ -353,7 +368,9 @@ class _TypedOutput:
     def parse(self, value: object) -> object:
         try:
             return self._compiled.validate_object(value)
-        except ValidationError:
+        except PROGRAM_STOPS:
+            raise
+        except BaseException:  # noqa: BLE001 - a validator or the value itself; what is wrong is told of its JSON
             return self._parse_as_json(value)
 
     def _parse_as_json(self, value: object) -> object:
@@ -362,17 +379,32 @@ class _TypedOutput:
         try:
             return self._compiled.validate(text)
         except ValidationError as error:
-            refusal = pydantic_refusal(error.errors(include_url=False), from_json(text), self._compiled.schema)
-            raise OutputRefused(refusal.problems) from error
+            raise _output_refused(error, text, self._compiled.schema) from error
+        except PROGRAM_STOPS:
+            raise
+        except BaseException as error:  # a validator is the tool author's code
+            raise _output_refused_by_author(error) from error
+
+
+def _output_refused(error: ValidationError, text: bytes, schema: JsonSchema) -> OutputRefused:
+    return OutputRefused(_refused_by_pydantic(error, from_json(text), schema).problems)
+
+
+def _output_refused_by_author(error: BaseException) -> OutputRefused:
+    return OutputRefused((Problem("", _OWN_OUTPUT_CHECK, "an output that it refuses", words_for_model(error)),))
 
 
 def _written(value: object) -> bytes:
     try:
         return to_json(value, bytes_mode="base64", inf_nan_mode="constants")
-    except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise OutputRefused(
-            (Problem("", "a value that has a form in JSON", f"a value of type {type(value).__name__}"),)
-        ) from error
+    except PROGRAM_STOPS:
+        raise
+    except BaseException as error:  # the value is the tool author's
+        raise _without_json(value) from error
+
+
+def _without_json(value: object) -> OutputRefused:
+    return OutputRefused((Problem("", "a value that has a form in JSON", f"a value of type {type(value).__name__}"),))
 
 
 def pydantic_output(tool: str, source: Any) -> OutputParser:
@@ -409,10 +441,10 @@ class _SchemaOutput:
 def _plain(value: object) -> object:
     try:
         return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants")
-    except (PydanticSerializationError, ValueError, RecursionError) as error:
-        raise OutputRefused(
-            (Problem("", "a value that has a form in JSON", f"a value of type {type(value).__name__}"),)
-        ) from error
+    except PROGRAM_STOPS:
+        raise
+    except BaseException as error:  # the value is the tool author's
+        raise _without_json(value) from error
 
 
 def schema_output(tool: str, schema: Schema) -> OutputParser:
@@ -435,9 +467,10 @@ class _CallableOutput:
     def parse(self, value: object) -> object:
         try:
             return self._parse_output(value)
-        except Exception as error:  # the tool author's code
-            hint = error.user_message if isinstance(error, ToolError) else ""
-            raise OutputRefused((Problem("", _OWN_OUTPUT_CHECK, "an output that it refuses", hint),)) from error
+        except PROGRAM_STOPS:
+            raise
+        except BaseException as error:  # the tool author's code
+            raise _output_refused_by_author(error) from error
 
 
 def callable_output(tool: str, parse_output: Callable[[Any], object], schema: Mapping[str, object] | None = None) -> OutputParser:

@@ -15,13 +15,14 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from callgate.errors import ToolDefinitionError
 from callgate.tools.annotations import Names, UnresolvedNameError, modern_types, names_of, resolve_annotation, typed_dict
+from callgate.tools.core_rules import loaded_module
 from callgate.tools.docstrings import DocstringFinding, Documentation, docstring_findings, read_docstring
 from callgate.tools.inputs import InputParser, InputRefused, compiled_input
 from callgate.tools.problems import refusal_of, unknown_fault
 from callgate.tools.returns import ReturnCheck
 from callgate.tools.schema_words import admits
 from callgate.tools.shapes import Kind, Shape, doc_of, is_async, is_unbound_method, kind_of, name_of, shape_of
-from callgate.tools.strictness import DEFINITION_FAULTS, CompiledType, JsonSchema, compile_type, loaded_module
+from callgate.tools.strictness import DEFINITION_FAULTS, CompiledType, JsonSchema, compile_type
 
 __all__ = (
     "FunctionInput",
@@ -170,7 +171,10 @@ def context_parameter_of(function: Callable[..., Any], name: str, context_type: 
     Raises:
         ToolDefinitionError: when more than one would get it, or it can only be passed by position.
     """
-    shape = shape_of(function, name)
+    try:
+        shape = shape_of(function, name)
+    except ToolDefinitionError:
+        return None  # built in, or a class: callable, and without a place for a context
     names = names_of(shape.owner, {context_type.__name__: context_type})
     found = [parameter for parameter in shape.parameters if _wants_context(parameter, name, context_type, names)]
     if len(found) > 1:
@@ -312,6 +316,9 @@ def _wire_names(plan: _Plan, adapter: TypeAdapter[Any]) -> dict[str, str]:
     for name, alias in aliases.items():
         if not isinstance(alias, str):
             raise plan.refuse(name, "its alias must be one name, because a model gives each argument under one name")
+    if len(set(aliases.values())) < len(aliases):
+        name = next(name for name, alias in aliases.items() if list(aliases.values()).count(alias) > 1)
+        raise plan.refuse(name, f"another parameter is called {aliases[name]!r} too")
     return aliases
 
 

@@ -6,18 +6,26 @@ an author chose on purpose. So the core schema is rewritten once, at definition:
 nested type, and an author's own `extra`, `strict` or `allow_inf_nan` stands.
 """
 
-import re
-import sys
-from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from pydantic import PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
-from pydantic_core import CoreConfig, CoreSchema, PydanticKnownError, SchemaError, SchemaValidator, core_schema
+from pydantic_core import CoreConfig, CoreSchema, SchemaError, SchemaValidator, core_schema
+
+from callgate.tools.core_rules import (
+    NAMED,
+    OPAQUE,
+    PYTHON_RULES,
+    STRICT_RULES,
+    Node,
+    Rule,
+    decoded_once,
+    feeds_python,
+    stated_extra,
+    without_factory,
+)
 
 __all__ = (
     "DEFINITION_FAULTS",
@@ -26,25 +34,15 @@ __all__ = (
     "JsonSchema",
     "compile_output_type",
     "compile_type",
-    "loaded_module",
 )
 
 JsonSchema: TypeAlias = dict[str, object]
-Node: TypeAlias = dict[str, Any]
 
 DEFINITION_FAULTS: Final = (PydanticUserError, SchemaError, NameError, TypeError, ValueError, AttributeError, RecursionError)
 """What pydantic raises for a type that it cannot compile."""
 
 _VALUES: Final[CoreConfig] = {"allow_inf_nan": False, "val_json_bytes": "base64"}
 _STRICT: Final[CoreConfig] = {**_VALUES, "strict": True}
-
-_OPAQUE: Final = frozenset(
-    {"cls", "config", "custom_error_context", "default", "expected", "members", "metadata", "serialization"},
-)
-"""Keys whose values are the author's own objects or settings: never looked into."""
-
-_NAMED: Final = frozenset({"fields", "choices"})
-"""Keys whose dicts are indexed by names that the author chose."""
 
 _WRAPPED_AT: Final = {
     "default": "schema",
@@ -83,14 +81,6 @@ class CompiledOutput:
     schema: JsonSchema
     validate_object: Callable[[object], object]
     validate: Callable[[bytes], object]
-
-
-def loaded_module(name: str) -> Any:
-    """Give a module that is loaded, or None: then no value of its types can be about.
-
-    `pydantic.fields` and `pydantic.types` take 18 ms, a third of what importing pydantic does, and `import callgate` has a limit.
-    """
-    return sys.modules.get(name)
 
 
 def compile_type(adapter: TypeAdapter[Any], *, strict: bool = True) -> CompiledType:
@@ -142,19 +132,19 @@ class _Rewriting:
         self.met_built_union = False
         self.definitions: dict[str, Node] = {}
         strict = defaults.get("strict", False)
-        self.rules: dict[str, Callable[[Node], Node]] = {
+        self.rules: dict[str, Rule] = {
             "model": self._closed_class,
             "dataclass": self._closed_class,
             "typed-dict": self._closed_typed_dict,
             "union": self._union,
-            "function-after": _decoded_once,
+            "function-after": decoded_once,
         }
         if strict:
-            self.rules |= {"literal": _strict_literal, "enum": _strict_enum, **dict.fromkeys(_TIME_ERRORS, _strict_time)}
-        if strict and _feeds_python(core):
-            self.rules |= _PYTHON_RULES
+            self.rules |= STRICT_RULES
+        if strict and feeds_python(core):
+            self.rules |= PYTHON_RULES
         if reverse:
-            self.rules |= {"typed-dict-field": _without_factory}
+            self.rules |= {"default": without_factory}
 
     def run(self) -> Node:
         if self.core["type"] == "definitions":
@@ -170,12 +160,12 @@ class _Rewriting:
         return value
 
     def _rewrite_node(self, node: Node) -> Node:
-        rewritten = {key: value if key in _OPAQUE else self._rewrite_part(key, value) for key, value in node.items()}
+        rewritten = {key: value if key in OPAQUE else self._rewrite_part(key, value) for key, value in node.items()}
         rule = self.rules.get(node.get("type", ""))
         return rewritten if rule is None else rule(rewritten)
 
     def _rewrite_part(self, key: str, value: Any) -> Any:
-        if key in _NAMED and isinstance(value, dict):
+        if key in NAMED and isinstance(value, dict):
             return {name: self._rewrite(part) for name, part in cast("Node", value).items()}
         return self._rewrite(value)
 
@@ -187,10 +177,10 @@ class _Rewriting:
 
     def _closed_typed_dict(self, node: Node) -> Node:
         config = {**self.defaults, **node.get("config", {})}
-        return {**node, "config": config, "extra_behavior": _stated_extra(node) or config.get("extra_fields_behavior")}
+        return {**node, "config": config, "extra_behavior": stated_extra(node) or config.get("extra_fields_behavior")}
 
     def _union(self, node: Node) -> Node:
-        if sum(map(self._is_built, node["choices"])) < 2:
+        if node.get("mode") == "left_to_right" or sum(map(self._is_built, node["choices"])) < 2:
             return node
         self.met_built_union = True
         return {**node, "choices": node["choices"][::-1]} if self.reverse else node
@@ -205,117 +195,6 @@ class _Rewriting:
             else:
                 return False
         return True
-
-
-def _strict_literal(node: Node) -> Node:
-    """Let `true` and `1.0` be no `Literal[1]`, and `1` no `Literal[True]`: they are equal in Python and not in JSON."""
-    groups: dict[str, list[Any]] = {}
-    for value in node["expected"]:
-        groups.setdefault(_json_number_kind(value), []).append(value)
-    steps = [_checked_first(kind, {**node, "expected": values}) for kind, values in groups.items()]
-    return steps[0] if len(steps) == 1 else {"type": "union", "choices": steps}
-
-
-def _strict_enum(node: Node) -> Node:
-    return _checked_first("int", node) if node.get("sub_type") == "int" else node
-
-
-def _json_number_kind(value: Any) -> str:
-    bare = value.value if isinstance(value, Enum) else value
-    return "bool" if isinstance(bare, bool) else "int" if isinstance(bare, int) else ""
-
-
-def _checked_first(kind: str, node: Node) -> Node:
-    if not kind:
-        return node
-    inner = {key: value for key, value in node.items() if key != "ref"}
-    chain: Node = {"type": "chain", "steps": [{"type": kind, "strict": True}, inner]}
-    return {**chain, "ref": node["ref"]} if "ref" in node else chain
-
-
-def _decoded_once(node: Node) -> Node:
-    """Keep pydantic's `Base64Bytes` from decoding what is decoded already; its own decoder would drop wrong characters."""
-    owner: Any = getattr(node["function"]["function"], "__self__", None)
-    types = loaded_module("pydantic.types")
-    if types is None or not isinstance(owner, types.EncodedBytes):
-        return node
-    if owner.encoder in (types.Base64Encoder, types.Base64UrlEncoder):
-        return cast("Node", node["schema"])
-    return {**node, "schema": core_schema.no_info_after_validator_function(str.encode, core_schema.str_schema())}
-
-
-def _feeds_python(value: Any) -> bool:
-    """Tell whether a validator of the author sees values first: what comes after it reads Python objects, not JSON."""
-    if isinstance(value, dict):
-        node = cast("Node", value)
-        if node.get("type") in {"function-wrap", "function-before"}:
-            return True
-        return any(map(_feeds_python, _parts_of(node)))
-    return isinstance(value, list | tuple) and any(map(_feeds_python, cast("Iterable[Any]", value)))
-
-
-def _parts_of(node: Node) -> Iterator[Any]:
-    for key, value in node.items():
-        if key in _NAMED and isinstance(value, dict):
-            yield from cast("Node", value).values()
-        elif key not in _OPAQUE:
-            yield value
-
-
-def _relaxed(node: Node) -> Node:
-    return {**node, "strict": False}
-
-
-def _strict_time(node: Node) -> Node:
-    """Read text in ISO 8601 only: `"20250131"` would be taken for seconds since 1970, a day in August of that year."""
-    return _read_first(partial(_no_number, _TIME_ERRORS[node["type"]]), {**node, "strict": False})
-
-
-def _relaxed_bytes(node: Node) -> Node:
-    return _read_first(_from_base64, node)
-
-
-_NUMBER: Final = re.compile(r"\s*[+-]?[\d_.]+(?:[eE][+-]?\d+)?\s*")
-
-_TIME_ERRORS: Final[Mapping[str, core_schema.ErrorType]] = {
-    "date": "date_type",
-    "datetime": "datetime_type",
-    "time": "time_type",
-    "timedelta": "time_delta_type",
-}
-
-_PYTHON_RULES: Final[Mapping[str, Callable[[Node], Node]]] = {
-    **dict.fromkeys(("decimal", "deque", "frozenset", "set", "tuple", "uuid"), _relaxed),
-    "bytes": _relaxed_bytes,
-}
-"""What pydantic reads strictly from JSON but, after a validator of the author's, would demand as a finished Python object."""
-
-
-def _read_first(reader: Callable[[object], object], node: Node) -> Node:
-    return cast("Node", core_schema.no_info_before_validator_function(reader, cast("CoreSchema", node)))
-
-
-def _no_number(error: core_schema.ErrorType, value: object) -> object:
-    if isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
-        raise PydanticKnownError(error)
-    return value
-
-
-def _from_base64(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return b64decode(value, validate=True)
-    except ValueError as error:
-        raise PydanticKnownError("bytes_invalid_encoding", {"encoding": "base64", "encoding_error": ""}) from error
-
-
-def _without_factory(field: Node) -> Node:
-    """Keep a second reading of the arguments from running the author's factories again. Source: case a20."""
-    inner = field["schema"]
-    if inner["type"] == "default" and "default_factory" in inner:
-        return {**field, "schema": inner["schema"], "required": False}
-    return field
 
 
 def _written_schema(core: Node, writer: GenerateJsonSchema, mode: JsonSchemaMode = "validation") -> JsonSchema:
@@ -367,13 +246,6 @@ class _NeutralJsonSchema(_OutputJsonSchema):
 
 
 def _closed(written: JsonSchemaValue, node: Node) -> JsonSchemaValue:
-    if _stated_extra(node) is None and not node.get("root_model"):
+    if stated_extra(node) is None and not node.get("root_model"):
         written["additionalProperties"] = False
     return written
-
-
-def _stated_extra(node: Node) -> str | None:
-    """Tell what the author said about unknown keys; pydantic writes "ignore" into a typed dict whose author said nothing."""
-    stated = node.get("config", {}).get("extra_fields_behavior")
-    behavior = node.get("extra_behavior")
-    return stated or (behavior if behavior != "ignore" else None)

@@ -10,9 +10,9 @@ Source: contract rows T1 to T5.
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, final, overload
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import FrozenInstanceError
+from typing import Any, Concatenate, Final, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, final, overload
 
 from callgate.errors import ToolDefinitionError
 from callgate.tools.context import ToolContext
@@ -88,7 +88,6 @@ _OUTPUT_FORMS: Final = tuple(_OUTPUT_PARSERS)
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, init=False, weakref_slot=True)
 class Tool(Generic[In, Out]):
     """Be one tool: its name, what it takes and gives, how it is run. Frozen; a registry binds it at registration.
 
@@ -103,6 +102,20 @@ class Tool(Generic[In, Out]):
         ToolDefinitionError: the definition cannot work; it names the tool and the parameter.
     """
 
+    __slots__ = (
+        "__orig_class__",  # where typing notes the types of Tool[In, Out](…)
+        "__weakref__",
+        "call",
+        "context_parameter",
+        "description",
+        "function",
+        "input",
+        "is_async",
+        "name",
+        "options",
+        "output",
+    )
+
     name: str
     function: Callable[..., Any]
     input: InputParser
@@ -114,7 +127,12 @@ class Tool(Generic[In, Out]):
     context_parameter: str | None
 
     def __init__(
-        self, name: str, execute: Callable[..., Any], *, description: str | None = None, **keywords: Unpack[ExplicitKeywords]
+        self,
+        name: str,
+        execute: Callable[Concatenate[In, ...], Awaitable[Out]] | Callable[Concatenate[In, ...], Out] | Callable[[], Out],
+        *,
+        description: str | None = None,
+        **keywords: Unpack[ExplicitKeywords],
     ) -> None:
         check_name(name)
         if not callable(execute):
@@ -201,11 +219,24 @@ class Tool(Generic[In, Out]):
         """A copy of the JSON Schema of the declared output, or None when none is declared."""
         return None if self.output is None else copy.deepcopy(self.output.schema)
 
+    @property
+    def check_return(self) -> Callable[[object], str | None] | None:
+        """What says how a result differs from the return annotation; None when the input form is explicit."""
+        return self.input.check_return if isinstance(self.input, FunctionInput) else None
+
     def bind(self, parsed: Any) -> tuple[tuple[object, ...], dict[str, object]]:
         """Give the positional and keyword arguments with which `function` takes a parsed input, its context left out."""
         if isinstance(self.input, FunctionInput):
             return self.input.bind(parsed)
         return (parsed,), {}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "__orig_class__":
+            raise FrozenInstanceError(f"cannot assign to {name!r}: a tool is frozen; build another one")
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a tool is frozen")
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r}, kind={self.kind!r})"
@@ -250,9 +281,10 @@ def _explicit_plan(name: str, execute: Callable[..., Any], parser: InputParser) 
 class _Mark:
     """Hold what `@tool` said of a function, and the tool that was made of it (None: not yet)."""
 
-    __slots__ = ("keywords", "tool")
+    __slots__ = ("function", "keywords", "tool")
 
-    def __init__(self, keywords: dict[str, Any]) -> None:
+    def __init__(self, function: object, keywords: dict[str, Any]) -> None:
+        self.function = function
         self.keywords = keywords
         self.tool: Tool[Any, Any] | None = None
 
@@ -284,7 +316,7 @@ def _marked(function: F, keywords: dict[str, Any]) -> F:
         raise ToolDefinitionError(
             _spoken_name(function), "@tool decorates functions and methods; use Tool.of(…) for other callables"
         )
-    mark = _Mark(keywords)
+    mark = _Mark(plain, keywords)
     setattr(plain, _MARK, mark)
     if plain is function and not is_unbound_method(plain):
         try:
@@ -335,14 +367,14 @@ def as_tool(thing: object) -> Tool[Any, Any]:
 
 
 def _tool_of_mark(function: Callable[..., Any], mark: _Mark) -> Tool[Any, Any]:
-    if inspect.isfunction(function) and getattr(function, _MARK, None) is mark:
-        if mark.tool is None:
-            if is_unbound_method(function):
-                advice = f"{function.__qualname__} is a method: register it of an instance, instance.{function.__name__}"
-                raise ToolDefinitionError(function.__name__, advice)
-            mark.tool = Tool.of(function, **mark.keywords)
-        return mark.tool
-    return Tool.of(function, **mark.keywords)  # a bound method: one tool for each instance
+    if inspect.isfunction(function) and is_unbound_method(function):
+        advice = f"{function.__qualname__} is a method: register it of an instance, instance.{function.__name__}"
+        raise ToolDefinitionError(function.__name__, advice)
+    if function is not mark.function:  # a bound method, or a decorator above @tool that took the mark over
+        return Tool.of(function, **mark.keywords)
+    if mark.tool is None:
+        mark.tool = Tool.of(function, **mark.keywords)
+    return mark.tool
 
 
 _OBJECT_PARTS: Final = ("kind", "timeout_s", "max_output_bytes", "debug_steps", "parse_output")

@@ -5,7 +5,7 @@ import inspect
 import json
 import types
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -109,7 +109,7 @@ class OldTree(TypedDict):
 # Requiredness and types.
 
 
-@pytest.mark.parametrize("annotation", [int | None, Optional[int]])
+@pytest.mark.parametrize("annotation", [int | None, Optional[int]])  # noqa: UP045 - the other spelling is what is tested
 def test_a1_both_spellings_of_an_optional_give_the_same_schema(annotation):
     def f(path: str, n: annotation = None) -> str: ...
 
@@ -131,7 +131,7 @@ def test_a4_text_annotations_are_resolved_in_the_functions_own_module():
         "class Currency(Enum):\n    EUR = 'EUR'\n"
         "def pick(m: Literal['a', 'b'], p: Path, c: Currency | None = None) -> str:\n    return f'{m} {p} {c}'\n"
     )
-    exec(source, module.__dict__)  # noqa: S102 - the test's own text, as another module
+    exec(source, module.__dict__)  # the test's own text, as another module
     assert call(module.pick, {"m": "a", "p": "/x", "c": "EUR"}) == "a /x Currency.EUR"
 
 
@@ -251,6 +251,27 @@ def test_a20_a_default_factory_runs_once_where_unions_are_read_twice():
         return len(items)
 
     assert call(add, {"entry": {"company": "x", "vat": "1"}}) == 0
+    assert made == [1]
+
+
+def test_a20_a_default_factory_inside_a_branch_of_a_union_runs_once():
+    made = []
+
+    class Basket(BaseModel):
+        items: list[str] = Field(default_factory=lambda: made.append(1) or [])
+
+        @model_validator(mode="after")
+        def look(self):
+            self.items.append("x")
+            return self
+
+    class Box(BaseModel):
+        size: int
+
+    def fill(into: Basket | Box) -> list[str]:
+        return into.items
+
+    assert call(fill, {"into": {}}) == ["x"]
     assert made == [1]
 
 
@@ -475,6 +496,65 @@ def test_a_number_that_is_not_finite_is_refused_also_in_nested_models(value):
     for text in (f'{{"r": {{"heat": {value}}}}}', f'{{"x": {value}}}'):
         with pytest.raises(InputRefused):
             read(f).parse(text.encode(), {})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        (date, "20250131"),
+        (datetime, "20250131"),
+        (datetime, "1e9"),
+        (time, "36000"),
+        (timedelta, "3600"),
+        (datetime, "2025-01-31"),
+    ],
+)
+def test_a_number_as_text_is_no_time(annotation, text):
+    class Deep(BaseModel):
+        x: annotation
+
+        @field_validator("x", mode="before")
+        @classmethod
+        def look(cls, value):
+            return value
+
+    def plain(x: annotation) -> None: ...
+
+    def deep(d: Deep) -> None: ...
+
+    assert problem(plain, {"x": text}).path == "x"
+    assert problem(deep, {"d": {"x": text}}).path == "d.x"
+
+
+@pytest.mark.parametrize("annotation", [str | date, str | datetime, str | time | timedelta, str | UUID | None])
+@pytest.mark.parametrize("text", ["2025-01-31", "01:00:00", "12345", "1 day", "2025-01-31T00:00:00"])
+def test_text_stays_text_where_text_is_named_first(annotation, text):
+    def f(x: annotation) -> Any:
+        return x
+
+    assert call(f, {"x": text}) == text
+
+
+def test_times_are_read_from_iso_text():
+    def f(on: date | str, at: datetime, by: time, within: timedelta, due: date | None = None) -> list[Any]:
+        return [on, at.isoformat(), by, within, due]
+
+    given = {"on": "2025-01-31", "at": "2025-01-31T10:00:00+01:00", "by": "10:00", "within": "PT1H", "due": None}
+    assert call(f, given) == [date(2025, 1, 31), "2025-01-31T10:00:00+01:00", time(10), timedelta(hours=1), None]
+
+
+def test_a_union_read_from_left_to_right_is_the_authors_choice():
+    def save(e: Annotated[Person | Twin, Field(union_mode="left_to_right")]) -> str:
+        return type(e).__name__
+
+    assert call(save, {"e": {"name": "x"}}) == "Person"
+
+
+def test_two_parameters_of_one_name_are_refused():
+    def move(from_: Annotated[str, Field(alias="to")], to: str) -> None: ...
+
+    with pytest.raises(ToolDefinitionError, match="'to'"):
+        read(move)
 
 
 def test_nested_models_are_strict():
@@ -912,7 +992,10 @@ def test_a29_a_wrapper_that_takes_anything_shows_the_wrapped_signature():
 # Hidden parameters.
 
 
-@pytest.mark.parametrize("annotation", [Context, Context | None, Optional[Context], Annotated[Context, "x"], "Context", "Context | None"])
+@pytest.mark.parametrize(
+    "annotation",
+    [Context, Context | None, Optional[Context], Annotated[Context, "x"], "Context", "Context | None"],  # noqa: UP045
+)
 def test_a30_a_context_parameter_is_hidden_filled_in_and_cannot_be_given(annotation):
     def t(q: str, ctx: annotation = None) -> object:
         return ctx
@@ -965,6 +1048,17 @@ def test_the_context_parameter_of_a_function_with_an_explicit_input_is_found():
 
     assert context_parameter_of(with_context, "t", Context) == "ctx"
     assert context_parameter_of(without, "t", Context) is None
+    assert context_parameter_of(print, "t", Context) is None
+
+
+def test_two_context_parameters_of_a_function_with_an_explicit_input_are_refused():
+    def twice(value, a: Context, b: Context): ...
+
+    def by_position(ctx: Context, /): ...
+
+    for function in (twice, by_position):
+        with pytest.raises(ToolDefinitionError):
+            context_parameter_of(function, "t", Context)
 
 
 # Bytes.
