@@ -15,12 +15,18 @@ __all__ = ("PAGE", "main", "page")
 PAGE: Final = Path(__file__).parent / "reference" / "api.md"
 
 _MODULES: Final = ("callgate", "callgate.diagnostics", "callgate.tools.dialects", "callgate.tools.spill")
-_ALSO: Final = ("callgate.tools.options.ToolOptions",)
+_KEYWORDS: Final = (
+    "callgate.tools.options.ToolOptions",
+    "callgate.tools.options.ToolKeywords",
+    "callgate.tools.tool.FormKeywords",
+    "callgate.tools.tool.FunctionKeywords",
+    "callgate.registry.requests.CallKeywords",
+)
 _WIDTH: Final = 100
 _HEAD: Final = """# API
 
-Written from the docstrings by `python -m docs.build_reference`; do not edit it. Names are imported from the module of their section.
-Defaults and options in tables: [configuration](configuration.md). Codes and statuses: [errors](errors.md).
+Written from the docstrings by `python -m docs.build_reference`; do not edit it. Names are imported from the module of their
+section. Defaults and options in tables: [configuration](configuration.md). Codes and statuses: [errors](errors.md).
 """
 
 Described = griffe.Object | griffe.Alias
@@ -38,7 +44,7 @@ def page() -> str:
     for module in _MODULES:
         inner = package if module == "callgate" else package[module.removeprefix("callgate.")]
         parts += [f"## `{module}`", _text(inner), *_objects(inner, inner.exports or ())]
-    parts += ["## Options of tools", *(_described(package[name.removeprefix("callgate.")]) for name in _ALSO)]
+    parts += ["## Keywords", *(_described(package[name.removeprefix("callgate.")]) for name in _KEYWORDS)]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
@@ -74,7 +80,7 @@ def _described_member(member: Described) -> str:
 
 
 def _fenced(code: str) -> str:
-    return f"```py\n{code}\n```" if code else ""
+    return f"```text\n{code}\n```" if code else ""  # text: a formatter of code blocks would change the page
 
 
 def _signature(member: Described) -> str:
@@ -82,6 +88,7 @@ def _signature(member: Described) -> str:
         return _class_signature(member)
     if isinstance(member, griffe.Function):
         word = "async def" if "async" in member.labels else "def"
+        word = f"@classmethod\n{word}" if "classmethod" in member.labels else word
         return _call(f"{word} {member.name}", member.parameters, f" -> {_code(member.returns)}" if member.returns else "")
     if "property" in member.labels:
         return f"{member.name}: {_code(member.annotation)}"
@@ -90,7 +97,7 @@ def _signature(member: Described) -> str:
 
 def _class_signature(kind: griffe.Class) -> str:
     bases = ", ".join(_code(base) for base in kind.bases)
-    if bases.startswith(("Protocol", "TypedDict")):
+    if bases.startswith("Protocol") or kind.name.endswith("Keywords"):
         return "\n".join([f"class {kind.name}({bases}):", *_fields(kind)])
     own = kind.members.get("__init__")
     if own is None and "dataclass" not in kind.labels:
@@ -100,14 +107,14 @@ def _class_signature(kind: griffe.Class) -> str:
 
 
 def _fields(kind: griffe.Class) -> list[str]:
-    fields = [f"    {name}: {_code(each.annotation)}" for name, each in kind.members.items() if "instance-attribute" in each.labels]
-    return fields or ["    ..."]
+    own = [each for each in kind.members.values() if "instance-attribute" in each.labels]
+    return [f"    {each.name}: {_code(each.annotation)}" for each in own] or ["    ..."]
 
 
 def _call(head: str, parameters: griffe.Parameters, tail: str) -> str:
     shown = list(_parameters(parameters))
     line = f"{head}({', '.join(shown)}){tail}"
-    if len(line) <= _WIDTH:
+    if max(map(len, line.splitlines())) <= _WIDTH:
         return line
     return "\n".join([f"{head}(", *(f"    {each}," for each in shown), f"){tail}"])
 
@@ -139,6 +146,8 @@ def _parameter(each: griffe.Parameter) -> str:
 
 def _default(each: griffe.Parameter) -> str:
     code = _code(each.default)
+    if isinstance(each.default, griffe.ExprName) and code.startswith("_"):
+        code = _code(getattr(each.default.resolved, "value", code))
     return "…" if re.search(r"\blambda\b|\b_[a-z]|\b_[A-Z]|\bfield\(", code) else code
 
 
@@ -154,7 +163,7 @@ def _text(member: Described) -> str:
 
 def _section(section: griffe.DocstringSection) -> str:
     if isinstance(section, griffe.DocstringSectionRaises):
-        lines = [f"- `{each.annotation}`: {' '.join(each.description.split())}" for each in section.value]
+        lines = [f"- `{str(each.annotation).strip('()')}`: {' '.join(each.description.split())}" for each in section.value]
         return "Raises:\n\n" + "\n".join(lines)
     return _markdown(str(section.value))
 

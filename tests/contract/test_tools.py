@@ -1,7 +1,6 @@
 """Rows T1 to T5 of the contract: what a tool is and where it comes from."""
 
 import asyncio
-import dataclasses
 import enum
 import functools
 import subprocess

@@ -2,13 +2,14 @@
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MethodType
 from typing import Any, Final
 
 from callgate.errors import DuplicateToolError, ToolError, ToolNotFoundError, ToolNotOfferedError
 from callgate.registry.entry import Entry, Limits, entry_of
 from callgate.tools.naming import LooseIndex, loose_index, match_loosely, nearest_names
+from callgate.tools.spill import READ_OUTPUT
 from callgate.tools.tool import Tool, as_tool
 
 __all__ = ("Catalog", "Offer", "shown_name")
@@ -46,12 +47,13 @@ class Offer(Mapping[str, Entry]):
 class Catalog:
     """Keep the entries in the order of registration, and those of tools that calls bring along."""
 
-    __slots__ = ("_guests", "_limits", "_lock", "_loose", "_reader", "_sources", "entries")
+    __slots__ = ("_guests", "_limits", "_lock", "_loose", "_make_reader", "_reader_entry", "_sources", "entries")
 
-    def __init__(self, limits: Limits, reader: Tool[Any, Any]) -> None:
-        """Start empty; `reader` is the built-in tool that goes with every tool which keeps its large outputs."""
+    def __init__(self, limits: Limits, make_reader: Callable[[], Tool[Any, Any]]) -> None:
+        """Start empty; `make_reader` makes the built-in tool that goes with each tool which keeps its large outputs."""
         self.entries: dict[str, Entry] = {}
-        self._reader = entry_of(reader, limits)
+        self._make_reader = make_reader
+        self._reader_entry: Entry | None = None
         self._sources: dict[object, Entry] = {}
         self._limits = limits
         self._lock = threading.Lock()
@@ -72,8 +74,8 @@ class Catalog:
             if entry.name in fresh or entry.name in self.entries:
                 raise DuplicateToolError(entry.name)
             fresh[entry.name] = entry
-        if any(entry.on_oversize == "spill" for entry in fresh.values()) and self._reader.name not in self.entries:
-            fresh.setdefault(self._reader.name, self._reader)
+        if any(entry.on_oversize == "spill" for entry in fresh.values()) and READ_OUTPUT not in self.entries:
+            fresh.setdefault(READ_OUTPUT, self._reader())
         with self._lock:
             taken = fresh.keys() & self.entries.keys()
             if taken:
@@ -99,11 +101,16 @@ class Catalog:
             if offered.setdefault(entry.name, entry) is not entry:
                 raise DuplicateToolError(entry.name, "two different tools of that name are offered to one call")
             if entry.on_oversize == "spill":
-                offered.setdefault(self._reader.name, self._reader)
+                offered.setdefault(READ_OUTPUT, self._reader())
         return Offer(offered)
 
     def _named(self, name: str) -> Entry | None:
-        return self.entries.get(name) or (self._reader if name == self._reader.name else None)
+        return self.entries.get(name) or (self._reader() if name == READ_OUTPUT else None)
+
+    def _reader(self) -> Entry:
+        if self._reader_entry is None:
+            self._reader_entry = entry_of(self._make_reader(), self._limits)
+        return self._reader_entry
 
     def _entry(self, thing: object) -> Entry:
         known = self._sources.get(_key(thing))

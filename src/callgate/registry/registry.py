@@ -75,15 +75,15 @@ class ToolRegistry:
         spill: SpillStore | None = None,
         kept_events: int = _KEPT_EVENTS,
     ) -> None:
-        spill = spill or MemorySpill()
-        catalog = Catalog(Limits(default_timeout_s, default_max_output_bytes, max_abandoned), reader_tool(spill))
+        store = spill or MemorySpill()
+        catalog = Catalog(Limits(default_timeout_s, default_max_output_bytes, max_abandoned), lambda: reader_tool(store))
         settings = Settings(
             timeout_s=default_timeout_s,
             options=execution or ExecutionOptions(),
             errors=errors or ErrorPorts(),
             authorize=authorize,
             reporter=None if on_tool_error is None else ErrorReporter(on_tool_error, lambda: self._pipeline.diagnostics),
-            spill=spill,
+            spill=store,
         )
         self._catalog = catalog
         self._pipeline = Pipeline(catalog, settings, CallLog(kept_events), diagnostics or default_diagnostics())
