@@ -688,6 +688,7 @@ async def test_c18_the_live_status_shows_start_and_limit_of_a_call_and_never_one
     assert (await answered_in_time(call)).invocation.error_status == 504
     assert registry.running() == ()  # answered for, although its body still runs:
     assert registry.abandoned() == {"stuck": 1}
+    let_go.set()  # before the loop ends, which would wait for it
 
 
 def test_c18_a_context_variable_of_the_caller_does_not_decide_how_a_call_is_stopped(let_go):

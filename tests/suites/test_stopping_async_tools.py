@@ -331,7 +331,7 @@ async def test_a_call_cancelled_from_outside_at_any_step_ends_its_tool_first_and
     @tool
     async def walk() -> str:
         try:
-            for _ in range(8):
+            for _ in range(40):
                 await asyncio.sleep(0)
             return "ok"
         finally:

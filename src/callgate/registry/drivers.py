@@ -19,11 +19,11 @@ from callgate.registry.bodies import call_here, needs_await, ready, thread_work,
 from callgate.registry.pipeline import Aborted, Pipeline, check_authorization, denial_of, failure_of, reason_of
 from callgate.registry.requests import Call
 from callgate.registry.starting import seconds_left, start, timeout_of
-from callgate.running.driving import await_flight, block_on_flight
+from callgate.running.driving import await_flight, block_on_flight, call_in_loop, settle_cancelled
 from callgate.running.flight import Flight
 from callgate.running.portal import shared_portal
 from callgate.running.queueing import Place, block_for_slot, wait_for_slot
-from callgate.running.stepping import Body, Host, HostPool, current_pool
+from callgate.running.stepping import Body, Host, HostPool, Ride, current_pool
 from callgate.running.threads import ThreadPool
 
 __all__ = ("WAITING", "run_async", "run_at_once", "run_sync", "wait_for_authorization")
@@ -53,7 +53,7 @@ def run_at_once(pipeline: Pipeline, call: Call) -> object:
     if host is None:
         return WAITING
     context = start(pipeline, call)
-    return _step(pipeline, call, (context, pool, host), _body_of(call))
+    return _first_step(pipeline, call, (context, pool, host), _body_of(call))
 
 
 async def run_async(pipeline: Pipeline, call: Call) -> object:
@@ -66,15 +66,15 @@ async def run_async(pipeline: Pipeline, call: Call) -> object:
     """
     entry = call.entry
     try:
-        if call.flight is not None:
-            return await _fly_async(pipeline, call, call.flight, same_thread=True)
+        if call.ride is not None:
+            return await _ride(pipeline, call, call.ride)
         if entry.slots.limit is not None:
             _take_place(pipeline, call, await wait_for_slot(entry.slots, call.signal, _patience_s(call)))
         elif entry.slots.refusing:
             raise pipeline.unavailable(entry, _HUNG)
         context = start(pipeline, call)
         if entry.run_in != "inline":
-            value = await _fly_async(pipeline, call, _launch(pipeline, call, context), same_thread=False)
+            value = await _fly_async(pipeline, call, _launch(pipeline, call, context))
         elif entry.is_async:
             return await _await_body(pipeline, call, context, _body_of(call))
         else:
@@ -167,29 +167,53 @@ async def _await_body(pipeline: Pipeline, call: Call, context: Context, body: Bo
     except BaseException:
         body.close()
         raise
-    value = _step(pipeline, call, (context, pool, host), body)
+    value = _first_step(pipeline, call, (context, pool, host), body)
     if value is WAITING:
-        assert call.flight is not None
-        return await _fly_async(pipeline, call, call.flight, same_thread=True)
+        assert call.ride is not None
+        return await _ride(pipeline, call, call.ride)
     return value
 
 
-def _step(pipeline: Pipeline, call: Call, place: tuple[Context, HostPool, Host], body: Body) -> object:
+def _first_step(pipeline: Pipeline, call: Call, place: tuple[Context, HostPool, Host], body: Body) -> object:
     context, pool, host = place
     try:
-        yielded = pool.first_step(host, body, context)
+        yielded = pool.step(host, context, body.send, None)
     except StopIteration as stop:
         pool.parked.append(host)
         return stop.value
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the tool's own body
         pool.parked.append(host)
         failure = failure_of(call, error)
     else:
         flight = call.flight = Flight(partial(pipeline.late, call))
-        flight.interrupt = partial(_interrupt, pipeline, call, flight, host.cancel)
-        host.carry(body, context, yielded, flight.finish)
+        flight.interrupt = partial(_interrupt, pipeline, call, partial(call_in_loop, pool.loop, host.cancel))
+        ride = call.ride = Ride(pool, host, body, context)
+        ride.begin(yielded, flight.finish)
         return WAITING
     raise failure
+
+
+async def _ride(pipeline: Pipeline, call: Call, ride: Ride) -> object:
+    """Take the further steps of a coroutine in this task, until it ends or has to be left to its host."""
+    flight = call.flight
+    assert flight is not None
+    loop = asyncio.get_running_loop()
+    limit_s = _begin(pipeline, call, flight)
+    timer = None if limit_s is None else loop.call_later(limit_s, flight.stop, "timeout")
+    deaf = None if call.signal is None else call.signal.add_listener(partial(call_in_loop, loop, flight.stop, "aborted"))
+    try:
+        if not await ride.steps():
+            await await_flight(flight, None, None, same_thread=True)
+    except asyncio.CancelledError:
+        await settle_cancelled(flight)
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+        if deaf is not None:
+            deaf()
+        _land(pipeline, call, flight)
+    return _outcome(pipeline, call, flight)
 
 
 def _launch(pipeline: Pipeline, call: Call, context: Context) -> Flight:
@@ -202,7 +226,7 @@ def _launch(pipeline: Pipeline, call: Call, context: Context) -> Flight:
         flight.grace_s = _KILL_GRACE_S
         work = partial(process_work, call, context, flight, seconds_left(pipeline, call))
     else:
-        flight.interrupt = partial(_interrupt, pipeline, call, flight, _nothing)
+        flight.interrupt = partial(_interrupt, pipeline, call, _nothing)
         work = partial(thread_work, call, context, flight)
     try:
         _threads.submit(work)
@@ -213,15 +237,12 @@ def _launch(pipeline: Pipeline, call: Call, context: Context) -> Flight:
     raise refusal
 
 
-async def _fly_async(pipeline: Pipeline, call: Call, flight: Flight, *, same_thread: bool) -> object:
+async def _fly_async(pipeline: Pipeline, call: Call, flight: Flight) -> object:
     limit_s = _begin(pipeline, call, flight)
     try:
-        await await_flight(flight, limit_s, call.signal, same_thread=same_thread)
-    except BaseException:
-        _give_up(call, flight)
-        raise
+        await await_flight(flight, limit_s, call.signal, same_thread=False)
     finally:
-        pipeline.running.pop(call.invocation_id, None)
+        _land(pipeline, call, flight)
     return _outcome(pipeline, call, flight)
 
 
@@ -229,11 +250,8 @@ def _fly_sync(pipeline: Pipeline, call: Call, flight: Flight) -> object:
     limit_s = _begin(pipeline, call, flight)
     try:
         block_on_flight(flight, limit_s, call.signal)
-    except BaseException:
-        _give_up(call, flight)
-        raise
     finally:
-        pipeline.running.pop(call.invocation_id, None)
+        _land(pipeline, call, flight)
     return _outcome(pipeline, call, flight)
 
 
@@ -255,7 +273,6 @@ def _outcome(pipeline: Pipeline, call: Call, flight: Flight) -> object:
         ToolError: at the limit, or for what the body raised.
         Aborted: for an abort.
     """
-    _give_up(call, flight)
     if flight.verdict == "timeout":
         raise timeout_of(pipeline, call)
     aborted = call.signal is not None and call.signal.aborted
@@ -266,16 +283,21 @@ def _outcome(pipeline: Pipeline, call: Call, flight: Flight) -> object:
     return flight.value
 
 
-def _give_up(call: Call, flight: Flight) -> None:
+def _land(pipeline: Pipeline, call: Call, flight: Flight) -> None:
+    """Take a flight off the running calls; a body that has not ended is given up here, and counted."""
+    pipeline.running.pop(call.invocation_id, None)
     if flight.give_up():
         call.abandoned = True
         call.entry.slots.abandon()
+    else:
+        flight.interrupt = _nothing  # it refers to the call, which refers to the flight: free both without the collector
 
 
-def _interrupt(pipeline: Pipeline, call: Call, flight: Flight, stop_body: Callable[[], None]) -> None:
+def _interrupt(pipeline: Pipeline, call: Call, stop_body: Callable[[], None]) -> None:
     """Tell the body that it is to stop: by its signal, and by a cancellation when it is a coroutine's."""
     if call.stopper is not None:
-        call.stopper.abort(timeout_of(pipeline, call) if flight.verdict == "timeout" else reason_of(call))
+        timed_out = call.flight is not None and call.flight.verdict == "timeout"
+        call.stopper.abort(timeout_of(pipeline, call) if timed_out else reason_of(call))
     stop_body()
 
 

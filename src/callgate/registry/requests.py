@@ -9,6 +9,7 @@ from callgate.diagnostics import CallSpan, DiagnosticContext
 from callgate.errors import TimeoutSource, ToolError, UsageError
 from callgate.registry.entry import Entry
 from callgate.running.flight import Flight
+from callgate.running.stepping import Ride
 from callgate.signals import AbortController, AbortSignal
 from callgate.tools.context import ToolContext
 from callgate.tools.tool import Tool
@@ -113,6 +114,7 @@ class Call:
     stopper: AbortController | None = None
     deafen: Callable[[], None] | None = None
     flight: Flight | None = None
+    ride: Ride | None = None
     holds_slot: bool = False
     observed: bool = False
     abandoned: bool = False

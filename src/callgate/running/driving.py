@@ -13,7 +13,7 @@ from typing import Final
 from callgate.running.flight import Flight
 from callgate.signals import AbortSignal
 
-__all__ = ("CANCEL_GRACE_S", "await_flight", "block_on_flight", "call_in_loop")
+__all__ = ("CANCEL_GRACE_S", "await_flight", "block_on_flight", "call_in_loop", "settle_cancelled")
 
 CANCEL_GRACE_S: Final = 5.0
 
@@ -23,7 +23,7 @@ async def await_flight(flight: Flight, limit_s: float | None, signal: AbortSigna
 
     Raises:
         asyncio.CancelledError: when the waiting task was cancelled from outside. The body has then been interrupted and
-            has ended, or has had its limit, or `CANCEL_GRACE_S` seconds, to do so.
+            has ended, or has had `CANCEL_GRACE_S` seconds to do so.
     """
     loop = asyncio.get_running_loop()
     watch = _Watch(loop, flight)
@@ -34,7 +34,7 @@ async def await_flight(flight: Flight, limit_s: float | None, signal: AbortSigna
     try:
         await watch.future
     except asyncio.CancelledError:
-        await watch.after_cancel()
+        await settle_cancelled(flight)
         raise
     finally:
         watch.close()
@@ -42,6 +42,23 @@ async def await_flight(flight: Flight, limit_s: float | None, signal: AbortSigna
             timer.cancel()
         if deaf is not None:
             deaf()
+
+
+async def settle_cancelled(flight: Flight) -> None:
+    """Wait, after the waiting task was cancelled, until the interrupted body has ended, or its time to do so is over.
+
+    Raises:
+        asyncio.CancelledError: when the task was cancelled once more; it waits no longer then.
+    """
+    flight.stop("cancelled")
+    loop = asyncio.get_running_loop()
+    watch = _Watch(loop, flight)
+    flight.on_end(partial(call_in_loop, loop, watch.wake))
+    watch.wake_in(CANCEL_GRACE_S)
+    try:
+        await watch.future
+    finally:
+        watch.close()
 
 
 def block_on_flight(flight: Flight, limit_s: float | None, signal: AbortSignal | None) -> None:
@@ -81,21 +98,13 @@ class _Watch:
             self.future.set_result(None)
 
     def start_grace(self) -> None:
-        if self._flight.verdict != "cancelled":
-            self._wake_in(self._flight.grace_s)
-
-    async def after_cancel(self) -> None:
-        self._flight.stop("cancelled")
-        self.future = self._loop.create_future()
-        if not self._flight.ended:
-            self._wake_in(CANCEL_GRACE_S)
-            await self.future
+        self.wake_in(CANCEL_GRACE_S if self._flight.verdict == "cancelled" else self._flight.grace_s)
 
     def close(self) -> None:
         if self._grace is not None:
             self._grace.cancel()
 
-    def _wake_in(self, delay_s: float) -> None:
+    def wake_in(self, delay_s: float) -> None:
         self.close()
         self._grace = self._loop.call_later(delay_s, self.wake)
 
