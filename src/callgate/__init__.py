@@ -27,6 +27,7 @@ from callgate.registry import Call, ErrorPorts, Offer, RunningCall, ToolInvocati
 from callgate.reporting import ToolErrorReport, format_tool_error
 from callgate.signals import AbortController, AbortSignal
 from callgate.tools.context import ToolContext
+from callgate.tools.spill import MemorySpill, SpillStore
 from callgate.tools.tool import Tool, tool
 from callgate.values import (
     BinaryBlock,
@@ -56,11 +57,13 @@ __all__ = (
     "ImageBlock",
     "InvalidInputError",
     "InvalidOutputError",
+    "MemorySpill",
     "Offer",
     "OutputTooLargeError",
     "Problem",
     "RegistrySealedError",
     "RunningCall",
+    "SpillStore",
     "TextBlock",
     "Tool",
     "ToolAnswer",

@@ -277,7 +277,7 @@ class OutputTooLargeError(ToolError):
 class InvalidOutputError(ToolError):
     """Refuse an output that cannot be written as JSON or does not fit the declared output; the tool has run.
 
-    `problems` name the paths. The model reads only that the output was invalid.
+    `problems` name the paths and what stood there, never a value; the model reads them too.
     """
 
     code = "invalid_output"
@@ -311,16 +311,18 @@ class ToolUnavailableError(ToolError):
 class ToolTimeoutError(ToolError):
     """Tell that the tool gave no answer within `limit_s` seconds.
 
-    `source` says whose limit fired: the call's own, the tool's, the registry's default, or the call's deadline.
-    What the tool did until then stands.
+    `source` says whose limit fired: the call's own, the tool's, the registry's default, or the call's deadline. What the
+    tool did until then stands; `began` is False when the deadline came before the tool was started.
     """
 
     code = "tool_timeout"
     status = 504
 
-    def __init__(self, tool: str, limit_s: float, source: TimeoutSource) -> None:
+    def __init__(self, tool: str, limit_s: float, source: TimeoutSource, *, began: bool = True) -> None:
         whose = _LIMIT_OWNERS[source]
-        super().__init__(f"Tool {tool!r} gave no answer within {limit_s:g} s ({whose}); what it did until then stands.")
+        after = "what it did until then stands" if began else "it did not run"
+        super().__init__(f"Tool {tool!r} gave no answer within {limit_s:g} s ({whose}); {after}.")
+        self.began = began
         self.tool = tool
         self.limit_s = limit_s
         self.source: TimeoutSource = source

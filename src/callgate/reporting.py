@@ -96,7 +96,7 @@ def _advice(error: BaseException, attempts_left: int | None) -> str:
 def _said(error: ToolError, name: str) -> object:
     try:
         return getattr(error, name, None)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a property of the author's
         return None
 
 
@@ -145,7 +145,7 @@ class _LoopThread:
 async def _outcome(awaitable: Awaitable[object]) -> BaseException | None:
     try:
         await awaitable
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - run() raises it; a SystemExit would end the shared loop
         return error
     return None
 
@@ -241,7 +241,7 @@ class ErrorReporter:
         except KeyboardInterrupt as error:
             self._settle(delivery, "raised", error)
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the handler's own code; its SystemExit must not end the loop
             self._settle(delivery, "raised", error)
         else:
             self._settle(delivery)
@@ -310,7 +310,7 @@ class ErrorReporter:
     def _run(self, delivery: _Delivery) -> None:
         try:
             delivery.context.run(self._call_handler, delivery.report)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the handler's own code, logged and ignored
             self._settle(delivery, "raised", error)
         else:
             self._settle(delivery)

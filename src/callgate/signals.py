@@ -4,6 +4,7 @@
 can only shorten the life that it was given. Source: contract row P7.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -107,11 +108,10 @@ class AbortController:
 
     def abort(self, reason: BaseException | str | None = None) -> None:
         """Give the signal, with an exception as its reason or a text for an `AbortedError`; later calls do nothing."""
-        self.signal._give(AbortedError(reason) if isinstance(reason, str) else reason)
+        given = AbortedError(reason) if isinstance(reason, str) else reason
+        self.signal._give(given)  # noqa: SLF001 - of this module: the controller alone may give its signal
 
 
 def _call(listener: Listener) -> None:
-    try:
+    with contextlib.suppress(Exception):
         listener()
-    except Exception:
-        return

@@ -5,9 +5,8 @@ UTF-8 bytes (`_bytes`).
 """
 
 import json
-import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 from types import MappingProxyType
@@ -31,7 +30,6 @@ __all__ = (
     "Unset",
     "canonical_json",
     "digest_of_input",
-    "draft_of",
 )
 
 T = TypeVar("T")
@@ -127,9 +125,9 @@ class ToolCallRecord:
     """Be the receipt of one call: what ran, for whom, when, and how it ended. It holds digests and sizes, no content.
 
     `started_at` and `duration_ms` span the whole call, its waiting included. `input_digest` is SHA-256 in hex of the
-    arguments as canonical JSON (sorted keys, no blanks), `output_digest` of the output's text; None without one. `repairs` names each repair of the name or
-    the arguments, `notes` what was changed on the way out ("truncated", "spilled", "surrogates replaced"). `late_ms` is
-    set when a tool that had been given up came back, after so long from its start.
+    arguments as canonical JSON (sorted keys, no blanks), `output_digest` of the output's text; None without one.
+    `repairs` names each repair of the name or the arguments, `notes` what was changed on the way out ("truncated",
+    "spilled", "surrogates replaced"). `late_ms` is set when a tool that had been given up came back, after so long.
     """
 
     invocation_id: str
@@ -176,9 +174,9 @@ class EndedCall:
         return record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: every call makes one, and freezing would triple its price
 class ToolResult(Generic[T]):
-    """Give the outcome of a call that succeeded.
+    """Give the outcome of a call that succeeded. It belongs to the caller; its receipt is frozen.
 
     `value` is what the tool returned, untouched; `text` is what the model reads, never empty; `blocks` are images and
     other bytes for the model; `artifacts` are for the program alone; `invocation` is the receipt.
@@ -224,20 +222,3 @@ def digest_of_input(text: bytes) -> str:
     except (ValueError, RecursionError):
         canonical = text
     return sha256(canonical).hexdigest()
-
-
-def draft_of(kind: type) -> type:
-    """Make the mutable twin of a frozen, slotted dataclass: fill an instance, then set its `__class__` to `kind`.
-
-    A frozen dataclass sets each field through `object.__setattr__`, at four times the price that the twin pays. Both have
-    the same slots and so one layout, which is why the change of class is allowed.
-    """
-    twin = types.new_class(f"{kind.__name__}Draft", getattr(kind, "__orig_bases__", kind.__bases__))
-    twin.__module__ = kind.__module__
-    twin.__annotations__ = {each.name: each.type for each in fields(kind)}
-    for each in fields(kind):
-        if each.default is not MISSING:
-            setattr(twin, each.name, each.default)
-        elif each.default_factory is not MISSING:
-            setattr(twin, each.name, field(default_factory=each.default_factory))
-    return dataclass(slots=True)(twin)

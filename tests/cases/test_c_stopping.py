@@ -407,6 +407,33 @@ async def test_c11_a_batch_ends_when_all_its_calls_have_ended_although_one_cance
     assert written == ["the side effect"]
 
 
+@pytest.mark.parametrize("stop", ["limit", "abort"])
+async def test_c11_a_tool_that_once_cancelled_itself_and_went_on_is_stopped_like_any_other(stop):
+    began, cleaned, controller = asyncio.Event(), [], AbortController()
+
+    @tool(timeout_s=0.1 if stop == "limit" else None)
+    async def go_on():
+        asyncio.current_task().cancel()
+        try:
+            await asyncio.sleep(LONG_S)
+        except asyncio.CancelledError:
+            began.set()
+        try:
+            await asyncio.sleep(LONG_S)
+        finally:
+            cleaned.append("cleaned")
+
+    registry = ToolRegistry([go_on])
+    call = asyncio.create_task(registry.execute("go_on", signal=controller.signal))
+    await answered_in_time(began.wait())
+    if stop == "abort":
+        controller.abort(Stopped())
+    with pytest.raises(ToolTimeoutError if stop == "limit" else Stopped):
+        await answered_in_time(call)
+    assert cleaned == ["cleaned"]
+    assert registry.abandoned() == {}
+
+
 # ── c13 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -442,7 +442,7 @@ def test_r5_a_broken_unavailable_does_not_take_the_place_of_the_refusal(call, br
 
 def test_r5_execution_defaults_hold_for_calls_that_bring_none(call):
     registry = ToolRegistry([wait, named("text")], execution=ExecutionOptions(timeout_s=0.05, max_output_bytes=3))
-    assert failure(call, registry, "wait").source == "call"
+    assert failure(call, registry, "wait").source == "default"
     assert failure(call, registry, "text").limit_bytes == 3
 
 

@@ -13,7 +13,19 @@ import callgate
 from callgate import ToolCallRecord, ToolReply, ToolResult
 
 BESIDES = frozenset(
-    {"AbortedError", "BinaryBlock", "Call", "ContentBlock", "ImageBlock", "Offer", "Problem", "RunningCall", "TextBlock"}
+    {
+        "AbortedError",
+        "BinaryBlock",
+        "Call",
+        "ContentBlock",
+        "ImageBlock",
+        "MemorySpill",
+        "Offer",
+        "Problem",
+        "RunningCall",
+        "SpillStore",
+        "TextBlock",
+    }
 )
 """What the promised names give or take, so that a program can name its types."""
 

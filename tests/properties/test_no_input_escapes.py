@@ -538,6 +538,12 @@ async def raise_later(context: ToolContext):
     raise context.user_context
 
 
+@tool
+async def raise_after_a_task(context: ToolContext):
+    await asyncio.create_task(asyncio.sleep(0))
+    raise context.user_context
+
+
 @tool(run_in="inline")
 def raise_inline(context: ToolContext):
     raise context.user_context
@@ -580,6 +586,7 @@ def raise_for_an_awaitable(context: ToolContext):
 RAISERS = (
     raise_async,
     raise_later,
+    raise_after_a_task,
     raise_inline,
     raise_in_thread,
     raise_between_items,

@@ -12,6 +12,7 @@ import pytest
 
 from callgate import (
     AbortController,
+    ExecutionOptions,
     ToolContext,
     ToolError,
     ToolFailedError,
@@ -424,3 +425,46 @@ async def test_parked_tasks_are_no_tasks_of_the_program() -> None:
     await registry.ainvoke("returns_at_once")
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
+
+
+async def test_a_timer_that_a_tool_left_behind_reaches_no_later_call() -> None:
+    @tool
+    async def careless(wait: bool) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_later(0.05, task.cancel)
+        if wait:
+            await asyncio.sleep(0)
+
+    @tool
+    async def later() -> str:
+        await asyncio.sleep(0.2)
+        return "ok"
+
+    registry = ToolRegistry([careless, later])
+    for wait in (False, True):
+        await registry.execute("careless", {"wait": wait})
+        assert await registry.execute("later") == "ok"
+
+
+async def test_a_limit_that_comes_with_the_end_of_a_tool_reaches_no_later_call() -> None:
+    @tool
+    async def brief(wait_s: float) -> str:
+        await asyncio.sleep(wait_s)
+        return "ok"
+
+    @tool(timeout_s=None)
+    async def steady() -> str:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return "ok"
+
+    registry = ToolRegistry([brief, steady])
+    options = ExecutionOptions(timeout_s=0.003)
+    for _ in range(60):
+        ends = await asyncio.gather(
+            *(registry.answer("brief", {"wait_s": 0.003}, options=options) for _ in range(10)),
+            *(registry.answer("steady") for _ in range(10)),
+        )
+        assert {end.invocation.error_code for end in ends[:10]} <= {None, "tool_timeout"}
+        assert {end.text for end in ends[10:]} == {'"ok"'}

@@ -540,30 +540,22 @@ def test_no_slot_leaks_in_a_race_of_blocked_callers(let_go):
 
 PROGRAM = """
     import asyncio, sys, threading, time
-    from callgate import ToolRegistry, tool, ToolTimeoutError
+    from callgate import CallContext, ToolRegistry, tool
 
     @tool(timeout_s=0.2)
     def hang():
         print("hanging", flush=True)
         time.sleep(60)
 
-    @tool(timeout_s=0.2)
-    async def hang_deep():
-        await asyncio.sleep(0)
-        return hang_forever()
-
-    def hang_forever():
-        return registry.invoke("hang").value
-
-    registry = ToolRegistry([hang, hang_deep], on_tool_error=lambda report: time.sleep(60))
+    registry = ToolRegistry([hang], on_tool_error=lambda report: time.sleep(60))
 
     async def main():
-        replies = await asyncio.gather(*(registry.answer("hang") for _ in range(20)))
+        replies = await asyncio.gather(*(registry.answer("hang", call_context=CallContext()) for _ in range(20)))
         print(sorted({reply.invocation.error_status for reply in replies}))
 
     def blocked():
         try:
-            registry.invoke("hang")
+            registry.invoke("hang", call_context=CallContext())
         except Exception as error:
             print(type(error).__name__)
 """

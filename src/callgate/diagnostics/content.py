@@ -60,7 +60,7 @@ class Redactor:
             bare = cast("ToolAnswer[object]", value).value if isinstance(value, ToolAnswer) else value
             plain = _Copy(self.names).of(bare, 0)
             return plain if self.function is None else self.function(plain)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the value's own code, or the host's redact function
             return NOT_RECORDED
 
 

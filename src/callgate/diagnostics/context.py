@@ -186,7 +186,7 @@ def _received(destination: Destination) -> Receiver:
     return Receiver(destination, trusted=type(destination) is LoggingDestination)
 
 
-def _nobody(event: EventName, content: ContentLevel = "metadata") -> bool:
+def _nobody(event: EventName, content: ContentLevel = "metadata") -> bool:  # noqa: ARG001 - an EnabledCheck's signature
     return False
 
 

@@ -29,7 +29,7 @@ class MemoryDestination:
         """Forget every event."""
         self._events.clear()
 
-    def enabled(self, event: EventName, content: ContentLevel = "metadata") -> bool:
+    def enabled(self, event: EventName, content: ContentLevel = "metadata") -> bool:  # noqa: ARG002 - a Destination's signature
         """Want every event."""
         return content == "metadata" or self._content
 

@@ -49,7 +49,7 @@ class _Api:
 
 def _api() -> _Api:
     try:
-        from opentelemetry import context, trace
+        from opentelemetry import context, trace  # noqa: PLC0415 - an optional extra
     except ImportError as error:
         msg = "OpenTelemetryDestination needs the package opentelemetry-api: pip install 'callgate[otel]'"
         raise UsageError(msg) from error
@@ -82,7 +82,7 @@ class OpenTelemetryDestination:
         self._content = content
         self._max_bytes = max_attribute_bytes
 
-    def enabled(self, event: EventName, content: ContentLevel = "metadata") -> bool:
+    def enabled(self, event: EventName, content: ContentLevel = "metadata") -> bool:  # noqa: ARG002 - a Destination's signature
         """Want no event: a call's span says all."""
         return False
 

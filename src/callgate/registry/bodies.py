@@ -39,14 +39,14 @@ def thread_work(call: Call, context: Context, flight: Flight) -> None:
     """Do the whole of a sync body in a thread of the pool, and tell its flight how it ended."""
     try:
         value = context.run(call_here, call)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the tool's own body
         flight.finish(None, error)
     else:
         flight.finish(value, None)
 
 
 def _collect(call: Call, items: Generator[object, object, object]) -> list[object]:
-    collected = []
+    collected: list[object] = []
     for item in items:
         tell_progress(call, item)
         collected.append(item)
@@ -54,7 +54,7 @@ def _collect(call: Call, items: Generator[object, object, object]) -> list[objec
 
 
 async def _collect_async(call: Call, items: AsyncGenerator[object, object]) -> list[object]:
-    collected = []
+    collected: list[object] = []
     try:
         async for item in items:
             tell_progress(call, item)

@@ -128,6 +128,11 @@ class Catalog:
                 guest = self._guests[tool] = entry_of(tool, self._limits)
             return guest
 
+    def all_entries(self) -> tuple[Entry, ...]:
+        """Give the entries of the catalog and of the tools that calls have brought along and that still exist."""
+        with self._lock:
+            return (*self.entries.values(), *self._guests.values())
+
     def find_loosely(self, name: object, offer: Offer | None) -> Entry | None:
         """Find the one tool that an oddly spelt name can only mean (`functions.x`, `x()`, other case or separator)."""
         if not isinstance(name, str):

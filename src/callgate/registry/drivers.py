@@ -7,13 +7,12 @@ Both give the tool's value, or raise a `ToolError`, `Aborted`, or what ends the 
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from functools import partial
 from types import CoroutineType
-from typing import Final
+from typing import Final, cast
 
 from callgate.registry.bodies import call_here, needs_await, ready, thread_work, to_coroutine
 from callgate.registry.pipeline import Aborted, Pipeline, check_authorization, denial_of, failure_of, reason_of
@@ -48,12 +47,21 @@ def run_at_once(pipeline: Pipeline, call: Call) -> object:
     entry = call.entry
     if not entry.is_async or entry.run_in != "inline" or entry.slots.limit is not None or entry.slots.refusing:
         return WAITING
-    pool = current_pool()
-    host = pool.take() if pool.parked else None
-    if host is None:
-        return WAITING
-    context = start(pipeline, call)
-    return _first_step(pipeline, call, (context, pool, host), _body_of(call))
+    try:
+        context = start(pipeline, call)
+        body = _body_of(call)
+        pool = current_pool()
+        host = pool.take()
+        if host is None:
+            call.begun = context, body
+            return WAITING
+        value = _first_step(pipeline, call, (context, pool, host), body)
+    except BaseException:
+        _leave(call)
+        raise
+    if value is not WAITING and call.deafen is not None:
+        call.deafen()
+    return value
 
 
 async def run_async(pipeline: Pipeline, call: Call) -> object:
@@ -68,6 +76,8 @@ async def run_async(pipeline: Pipeline, call: Call) -> object:
     try:
         if call.ride is not None:
             return await _ride(pipeline, call, call.ride)
+        if call.begun is not None:
+            return await _await_body(pipeline, call, *call.begun)
         if entry.slots.limit is not None:
             _take_place(pipeline, call, await wait_for_slot(entry.slots, call.signal, _patience_s(call)))
         elif entry.slots.refusing:
@@ -93,16 +103,25 @@ async def wait_for_authorization(pipeline: Pipeline, call: Call, answer: Awaitab
     """
     flight = Flight(_nothing)
     task = asyncio.ensure_future(_tell_end(answer, flight))
-    flight.interrupt = lambda: None if task.cancel() else None
+    flight.interrupt = partial(_cancel, task)
     await await_flight(flight, _patience_s(call), call.signal, same_thread=True)
     flight.give_up()
     if flight.verdict == "timeout":
-        raise timeout_of(pipeline, call)
+        raise timeout_of(pipeline, call, began=False)
     if call.signal is not None and call.signal.aborted:
         raise Aborted(reason_of(call))
     if flight.error is not None:
         raise denial_of(call, flight.error)
     check_authorization(call, flight.value)
+
+
+def _cancel_host(flight: Flight, host: Host) -> None:
+    if not flight.ended:  # the host may have been lent to another body since this was asked for
+        host.cancel()
+
+
+def _cancel(task: asyncio.Future[None]) -> None:
+    task.cancel()
 
 
 async def _tell_end(answer: Awaitable[object], flight: Flight) -> None:
@@ -141,7 +160,7 @@ def _call_inline(call: Call, context: Context) -> object:
     """Call a sync tool's function in this thread, to its end."""
     try:
         return context.run(call_here, call)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the tool's own body
         failure = failure_of(call, error)
     raise failure
 
@@ -150,12 +169,11 @@ def _body_of(call: Call) -> Body:
     """Make the coroutine of an async tool; of a coroutine function this runs nothing of the tool yet."""
     try:
         value = call.entry.call(call.arguments, call.context)
-        if type(value) is not CoroutineType:
-            value = to_coroutine(call, value) if needs_await(value) else ready(value)
-    except BaseException as error:
+        if type(value) is CoroutineType:
+            return cast("Body", value)
+        return to_coroutine(call, value) if needs_await(value) else ready(value)
+    except BaseException as error:  # noqa: BLE001 - the tool's own body
         failure = failure_of(call, error)
-    else:
-        return value
     raise failure
 
 
@@ -179,14 +197,14 @@ def _first_step(pipeline: Pipeline, call: Call, place: tuple[Context, HostPool, 
     try:
         yielded = pool.step(host, context, body.send, None)
     except StopIteration as stop:
-        pool.parked.append(host)
+        host.give_back()
         return stop.value
     except BaseException as error:  # noqa: BLE001 - the tool's own body
-        pool.parked.append(host)
+        host.give_back()
         failure = failure_of(call, error)
     else:
         flight = call.flight = Flight(partial(pipeline.late, call))
-        flight.interrupt = partial(_interrupt, pipeline, call, partial(call_in_loop, pool.loop, host.cancel))
+        flight.interrupt = partial(_interrupt, pipeline, call, partial(call_in_loop, pool.loop, _cancel_host, flight, host))
         ride = call.ride = Ride(pool, host, body, context)
         ride.begin(yielded, flight.finish)
         return WAITING
@@ -307,7 +325,7 @@ def _take_place(pipeline: Pipeline, call: Call, place: Place) -> None:
     if place == "aborted":
         raise Aborted(reason_of(call))
     if place == "too_late":
-        raise timeout_of(pipeline, call)
+        raise timeout_of(pipeline, call, began=False)
     call.holds_slot = True
 
 

@@ -47,7 +47,6 @@ from callgate.values import (
     ToolCallRecord,
     ToolResult,
     digest_of_input,
-    draft_of,
 )
 
 __all__ = ("Aborted", "Authorize", "Failure", "Pipeline", "Settings")
@@ -61,7 +60,6 @@ _INPUT_KEPT: Final = 4096
 _OUTPUT_KEPT: Final = 1024
 _NO_CONTEXT: Final = CallContext()
 _CLOSED: Final = "its registry was closed"
-_ResultDraft: Final = draft_of(ToolResult)
 
 
 class Aborted(Exception):
@@ -143,7 +141,7 @@ class Pipeline:
             return None
         try:
             answer = authorize(call)
-        except Exception as error:  # the host's own code
+        except Exception as error:  # noqa: BLE001 - the host's own code
             denial = denial_of(call, error)
         else:
             return self._judge(call, answer)
@@ -220,9 +218,7 @@ class Pipeline:
         self.log.append(ended)
         if call.observed:
             _tell_finished(call, ended.record(), written.text)
-        result = _ResultDraft(value, written.text, ended, written.blocks, artifacts)
-        result.__class__ = ToolResult
-        return result  # type: ignore[no-any-return]  # it is a ToolResult now
+        return ToolResult(value, written.text, ended, written.blocks, artifacts)
 
     def _check_return(self, call: Call, value: object) -> None:
         """Warn, at a tool's first result, when it is not what the return annotation says (case d15)."""
@@ -245,6 +241,8 @@ class Pipeline:
 
     def fail(self, call: Call, error: ToolError) -> Failure:
         """End a call that was refused or that failed: receipt, log, report. Nothing here waits for anybody."""
+        if not call.text and isinstance(call.raw, str):  # it could not be read: the receipt still tells how much it was
+            call.text = call.raw.encode("utf-8", "surrogatepass")
         with contextlib.suppress(Exception):  # a tool's own error class may forbid it
             error.invocation_id = error.invocation_id or call.invocation_id
         status: CallStatus = "denied" if isinstance(error, ToolDeniedError) else "failed"
@@ -295,7 +293,7 @@ class Pipeline:
         make = self.settings.errors.unavailable
         try:
             made: object = None if make is None else make(entry.name, reason)
-        except Exception:  # the host's own code; the refusal stands without it
+        except Exception:  # noqa: BLE001 - the host's own code; the refusal stands without it
             made = None
         return made if isinstance(made, ToolError) else ToolUnavailableError(entry.name, reason)
 
@@ -303,7 +301,7 @@ class Pipeline:
         name_code = self.settings.errors.error_code
         try:
             code: object = None if name_code is None else name_code(original_error(error))
-        except Exception:  # the host's own code; the call has failed already, and the error's code is true
+        except Exception:  # noqa: BLE001 - the host's own code; the call has failed already, and the error's code is true
             code = None
         return code if isinstance(code, str) and code else _fact(error, "code", str, ToolError.code)
 
@@ -339,7 +337,7 @@ def denial_of(call: Call, error: BaseException) -> ToolError:
 def reason_of(call: Call) -> BaseException:
     """Give the caller's own reason for its abort (contract row P7)."""
     reason = None if call.signal is None else call.signal.reason
-    return AbortedError() if reason is None else reason
+    return AbortedError("the call was aborted because its registry was closed") if reason is None else reason
 
 
 def failure_of(call: Call, error: BaseException) -> ToolError:
@@ -402,7 +400,7 @@ def _ended(
     )
 
 
-def _write_record(  # noqa: PLR0913 - the facts that _ended gathers, in their order
+def _write_record(  # noqa: PLR0913, PLR0917 - the facts that _ended gathers, in their order
     prefix: str,
     number: int,
     tool: str,

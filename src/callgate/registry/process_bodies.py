@@ -46,7 +46,7 @@ def process_work(call: Call, context: Context, flight: Flight, timeout_s: float 
         failure = ToolFailedError(call.entry.name, "its process ended without an answer")
         failure.__cause__ = died
         flight.finish(None, failure)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the tool's own body
         flight.finish(None, error)
     else:
         flight.finish(value, None)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self, Unpack
 
 from callgate.diagnostics import DiagnosticContext, default_diagnostics
@@ -19,7 +19,7 @@ from callgate.reporting import ErrorReporter, ReportHandler, ToolErrorReport, fo
 from callgate.running.portal import shared_portal
 from callgate.tools.spill import MemorySpill, SpillStore
 from callgate.tools.tool import Tool, as_tool
-from callgate.values import CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult
+from callgate.values import UNSET, CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult
 
 __all__ = ("RunningCall", "ToolRegistry")
 
@@ -60,7 +60,7 @@ class ToolRegistry:
         ToolDefinitionError, DuplicateToolError: for `tools` that cannot be registered.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of a registry, keywords all
         self,
         tools: Iterable[object] | None = None,
         *,
@@ -76,10 +76,14 @@ class ToolRegistry:
         kept_events: int = _KEPT_EVENTS,
     ) -> None:
         store = spill or MemorySpill()
-        catalog = Catalog(Limits(default_timeout_s, default_max_output_bytes, max_abandoned), lambda: reader_tool(store))
+        options = execution or ExecutionOptions()
+        # What holds for calls that bring nothing stands behind what a tool says of itself.
+        timeout_s = default_timeout_s if options.timeout_s is UNSET else options.timeout_s
+        max_output_bytes = default_max_output_bytes if options.max_output_bytes is UNSET else options.max_output_bytes
+        catalog = Catalog(Limits(timeout_s, max_output_bytes, max_abandoned), lambda: reader_tool(store))
         settings = Settings(
-            timeout_s=default_timeout_s,
-            options=execution or ExecutionOptions(),
+            timeout_s=timeout_s,
+            options=replace(options, timeout_s=UNSET, max_output_bytes=UNSET),
             errors=errors or ErrorPorts(),
             authorize=authorize,
             reporter=None if on_tool_error is None else ErrorReporter(on_tool_error, lambda: self._pipeline.diagnostics),
@@ -197,19 +201,32 @@ class ToolRegistry:
 
     def abandoned(self) -> dict[str, int]:
         """Count, by tool, the bodies that were given up and still run; tools without any are left out."""
-        return {name: entry.slots.abandoned for name, entry in self._catalog.entries.items() if entry.slots.abandoned}
+        return {entry.name: entry.slots.abandoned for entry in self._catalog.all_entries() if entry.slots.abandoned}
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until `on_tool_error` has taken every report, for `timeout_s` seconds at most; tell whether it has.
+
+        A report that is still on its way when the program ends is lost. From a coroutine, use `aflush`.
+        """
+        reporter = self._pipeline.settings.reporter
+        return reporter is None or reporter.flush(timeout_s)
+
+    async def aflush(self, timeout_s: float) -> bool:
+        """Do what `flush` does without blocking the running loop."""
+        reporter = self._pipeline.settings.reporter
+        return reporter is None or await reporter.aflush(timeout_s)
 
     def set_diagnostics(self, diagnostics: DiagnosticContext | None) -> None:
         """Replace the scope for later calls (None: the default); calls in flight keep the one that they started with."""
         self._pipeline.diagnostics = diagnostics or default_diagnostics()
 
-    def report_failure(
+    def report_failure(  # noqa: PLR0913 - the facts of a report, keywords most
         self,
         name: str,
         error: BaseException,
         *,
         started_at: float,
-        input: object = None,
+        input: object = None,  # noqa: A002 - the contract's word
         call_context: CallContext | None = None,
         thread_id: str | None = None,
         user_context: object = None,
@@ -238,7 +255,7 @@ class ToolRegistry:
     # ── calling ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ainvoke(
-        self, request: ToolInvocationRequest | str, input: object = None, /, **keywords: Unpack[CallKeywords]
+        self, request: ToolInvocationRequest | str, arguments: object = None, /, **keywords: Unpack[CallKeywords]
     ) -> ToolResult[Any]:
         """Run one call, named by a request or by a tool's name and its input, and give value, text and receipt.
 
@@ -246,13 +263,13 @@ class ToolRegistry:
             ToolError: the call was refused or failed; `code` and `status` say how.
             BaseException: the reason of the call's abort signal, as it is.
         """
-        end = await self._drive(Call(request, input, keywords))
+        end = await self._drive(Call(request, arguments, keywords))
         if isinstance(end, Failure):
             raise end.error
         return end
 
     def invoke(
-        self, request: ToolInvocationRequest | str, input: object = None, /, **keywords: Unpack[CallKeywords]
+        self, request: ToolInvocationRequest | str, arguments: object = None, /, **keywords: Unpack[CallKeywords]
     ) -> ToolResult[Any]:
         """Do what `ainvoke` does from code without an event loop, and block this thread until the end.
 
@@ -261,33 +278,34 @@ class ToolRegistry:
         Raises:
             ToolError, BaseException: as `ainvoke`.
         """
-        end = self._drive_blocking(Call(request, input, keywords))
+        end = self._drive_blocking(Call(request, arguments, keywords))
         if isinstance(end, Failure):
             raise end.error
         return end
 
     async def execute(
-        self, request: ToolInvocationRequest | str, input: object = None, /, **keywords: Unpack[CallKeywords]
+        self, request: ToolInvocationRequest | str, arguments: object = None, /, **keywords: Unpack[CallKeywords]
     ) -> Any:
         """Run one call and give the tool's value alone.
 
         Raises:
             ToolError, BaseException: as `ainvoke`.
         """
-        return (await self.ainvoke(request, input, **keywords)).value
+        return (await self.ainvoke(request, arguments, **keywords)).value
 
     async def answer(
-        self, request: ToolInvocationRequest | str, input: object = None, /, **keywords: Unpack[CallKeywords]
+        self, request: ToolInvocationRequest | str, arguments: object = None, /, **keywords: Unpack[CallKeywords]
     ) -> ToolReply:
         """Run one call and give what the model reads, whether it succeeded or not.
 
         Raises:
-            BaseException: the reason of the call's abort signal, and nothing else.
+            BaseException: the reason of the call's abort signal; no refusal and no failure is raised.
+            UsageError: for a mistake of the calling program: an unknown keyword, an offer that cannot work.
         """
-        end = await self._drive(Call(request, input, keywords))
+        end = await self._drive(Call(request, arguments, keywords))
         if isinstance(end, Failure):
-            return ToolReply(end.text, True, end.record, error=end.error)
-        return ToolReply(end.text, False, end.invocation, end.blocks, end.value)
+            return ToolReply(end.text, is_error=True, invocation=end.record, error=end.error)
+        return ToolReply(end.text, is_error=False, invocation=end.invocation, blocks=end.blocks, value=end.value)
 
     async def _drive(self, call: Call) -> ToolResult[Any] | Failure:
         pipeline = self._pipeline

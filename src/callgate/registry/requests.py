@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from contextvars import Context
 from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol, TypedDict
 
@@ -9,7 +10,7 @@ from callgate.diagnostics import CallSpan, DiagnosticContext
 from callgate.errors import TimeoutSource, ToolError, UsageError
 from callgate.registry.entry import Entry
 from callgate.running.flight import Flight
-from callgate.running.stepping import Ride
+from callgate.running.stepping import Body, Ride
 from callgate.signals import AbortController, AbortSignal
 from callgate.tools.context import ToolContext
 from callgate.tools.tool import Tool
@@ -114,6 +115,7 @@ class Call:
     stopper: AbortController | None = None
     deafen: Callable[[], None] | None = None
     flight: Flight | None = None
+    begun: tuple[Context, Body] | None = None
     ride: Ride | None = None
     holds_slot: bool = False
     observed: bool = False

@@ -17,6 +17,7 @@ def reader_tool(store: SpillStore) -> Tool[Any, Any]:
         """Read on in the output of an earlier call that was too large to show at once.
 
         Args:
+            context: Whose thread the handle belongs to.
             handle: The handle that stands at the end of the output that was cut.
             offset: The byte to start at.
             limit: The most bytes to read.

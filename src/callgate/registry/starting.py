@@ -25,7 +25,7 @@ def start(pipeline: Pipeline, call: Call) -> Context:
     if call.options.deadline is not None or call.entry.wants_context:
         limit_s = seconds_left(pipeline, call)
         if limit_s is not None and limit_s <= 0:
-            raise timeout_of(pipeline, call)
+            raise timeout_of(pipeline, call, began=False)
         if call.entry.wants_context:
             _give_context(call)
     scope = call.scope
@@ -68,11 +68,11 @@ def seconds_left(pipeline: Pipeline, call: Call) -> float | None:
     return None if call.ends_at is None else call.ends_at - now
 
 
-def timeout_of(pipeline: Pipeline, call: Call) -> ToolTimeoutError:
-    """Make the 504 of a call, which says whose limit fired."""
+def timeout_of(pipeline: Pipeline, call: Call, *, began: bool = True) -> ToolTimeoutError:
+    """Make the 504 of a call, which says whose limit fired and whether the tool had begun."""
     if not call.limited:
         seconds_left(pipeline, call)
-    return ToolTimeoutError(call.entry.name, call.limit_s or 0.0, call.limit_source)
+    return ToolTimeoutError(call.entry.name, call.limit_s or 0.0, call.limit_source, began=began)
 
 
 def _give_context(call: Call) -> None:

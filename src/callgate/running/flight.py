@@ -20,10 +20,22 @@ class Flight:
     """Be the meeting point of a body and its caller.
 
     `interrupt` asks the body to stop and must not block; `grace_s` is how long the caller waits for it to do so before
-    it is answered without it. `verdict` says why the body was interrupted (None: it was not); `ended` whether it has ended.
+    it is answered without it. `verdict` says why the body was interrupted (None: it was not), `ended` whether it ended.
     """
 
-    __slots__ = ("_lock", "_on_late", "_on_stop", "_wake", "ended", "error", "given_up", "grace_s", "interrupt", "value", "verdict")
+    __slots__ = (
+        "_lock",
+        "_on_late",
+        "_on_stop",
+        "_wake",
+        "ended",
+        "error",
+        "given_up",
+        "grace_s",
+        "interrupt",
+        "value",
+        "verdict",
+    )
 
     def __init__(self, on_late: Late, grace_s: float = GRACE_S) -> None:
         self._lock = threading.Lock()

@@ -35,7 +35,7 @@ class Portal:
         async def carry() -> None:
             try:
                 ended.set_result(await make())
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised in the blocked thread
                 ended.set_exception(error)
 
         self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(carry(), context=context)))

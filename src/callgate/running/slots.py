@@ -102,7 +102,7 @@ class Slots:
         _wake(woken)
 
     def _settle(self) -> list[Waiter]:
-        woken = []
+        woken: list[Waiter] = []
         while self._waiters and (self.refusing or self.limit is None or self.held < self.limit):
             waiter = self._waiters.popleft()
             waiter.settled = True

@@ -24,6 +24,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
+from sys import getrefcount
 from typing import Any, Final, TypeAlias, cast
 
 __all__ = ("Body", "Finish", "Host", "HostPool", "Ride", "current_pool")
@@ -44,7 +45,21 @@ _unregister_task = cast("Callable[[object], None]", asyncio.tasks._unregister_ta
 class Host:
     """Be a parked task that lends its identity to a coroutine, and carries it on when the caller does not."""
 
-    __slots__ = ("_asked", "_body", "_context", "_finish", "_pool", "_told", "_yielded", "gate", "lent", "task", "waiting")
+    __slots__ = (
+        "_asked",
+        "_body",
+        "_context",
+        "_finish",
+        "_pool",
+        "_told",
+        "_yielded",
+        "__weakref__",
+        "gate",
+        "lent",
+        "references",
+        "task",
+        "waiting",
+    )
 
     def __init__(self, pool: "HostPool") -> None:
         self._pool = pool
@@ -55,6 +70,7 @@ class Host:
         self._asked: asyncio.CancelledError | None = None
         self._told: asyncio.Future[None] | None = None
         self.lent = False
+        self.references = 0
         self.waiting: asyncio.Future[Any] | None = None
         self.gate: asyncio.Future[None] = pool.loop.create_future()
         self.task: asyncio.Task[None] = asyncio.Task(self._live(), loop=pool.loop)
@@ -81,11 +97,15 @@ class Host:
             self.gate.set_result(None)
 
     def give_back(self) -> None:
-        """Take the host back from a ride; one that was ever cancelled would tell so to the next body, and ends."""
+        """Take the host back when its body has ended without being carried.
+
+        A host that was ever cancelled would tell so to the next body, and one that somebody still holds (a timer that will
+        call `task.cancel`) could be cancelled in its name: both end here.
+        """
         self.lent = False
         if self.gate.done():
             return
-        if self.task.cancelling():
+        if self.task.cancelling() or getrefcount(self.task) > self.references:
             self.gate.set_result(None)
         else:
             self._pool.parked.append(self)
@@ -100,7 +120,7 @@ class Host:
             self._body = self._context = self._yielded = self._finish = None
             self.lent = False
             finish(value, error)
-            if self.task.cancelling():
+            if self.task.cancelling() or getrefcount(self.task) > self.references:
                 return
 
     @types.coroutine
@@ -269,6 +289,7 @@ class HostPool:
         while self.parked:
             host = self.parked.pop()
             if not host.gate.done():
+                host.references = host.references or getrefcount(host.task)
                 return host
         return None
 

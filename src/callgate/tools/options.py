@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, TypedDict, get_args
+from typing import Final, Literal, TypedDict, cast, get_args
 
 from callgate.errors import ToolDefinitionError
 from callgate.values import UNSET, Unset
@@ -102,14 +102,14 @@ def tool_options(name: str, keywords: ToolKeywords, *, is_async: bool) -> ToolOp
 def _texts(name: str, key: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ToolDefinitionError(name, f"{key} must be a list of texts, not {type(value).__name__}")
-    texts = tuple(value)
+    texts = tuple(cast("Iterable[object]", value))
     if not all(isinstance(text, str) for text in texts):
         raise ToolDefinitionError(name, f"{key} must hold texts only")
-    return texts
+    return cast("tuple[str, ...]", texts)
 
 
 def _check_values(name: str, options: ToolOptions) -> None:
-    kind: object = options.kind
+    kind: object = getattr(options, "kind")  # noqa: B009 - untyped callers: its type is not to be believed
     if not isinstance(kind, str) or not kind:
         raise ToolDefinitionError(name, 'kind must be a word such as "read" or "write"')
     for key in ("timeout_s", "max_cpu_s"):
@@ -119,7 +119,7 @@ def _check_values(name: str, options: ToolOptions) -> None:
     for key in ("exclusive", "idempotent", "needs_approval"):
         if not isinstance(getattr(options, key), bool):
             raise ToolDefinitionError(name, f"{key} must be True or False, not {getattr(options, key)!r}")
-    retries: object = options.retries
+    retries: object = getattr(options, "retries")  # noqa: B009 - as above
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
         raise ToolDefinitionError(name, f"retries must be a whole number from 0, not {options.retries!r}")
     if options.on_oversize not in get_args(OnOversize):

@@ -20,6 +20,7 @@ from callgate.tools.schema_words import (
     Steps,
     children,
     clipped,
+    counted,
     filled,
     is_union,
     phrase_at,
@@ -199,7 +200,7 @@ def _got(error: ErrorDetails) -> str:
     if kind in _GOT:
         return filled(_GOT[kind], error.get("ctx", {}))
     if kind.startswith(("string_too", "bytes_too")) and isinstance(error["input"], str):
-        return f"{len(error['input'])} characters"
+        return counted(len(error["input"]), "characters")
     if isinstance(error["input"], str) and _OTHER_TEXT.fullmatch(kind):
         return "other text"
     return kind_of_value(error["input"])

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, Final, Protocol, cast
 
 from callgate.tools.problems import MAX_FAULTS, UNKNOWN, Fault, Refusal, kind_of_value, missing_fault, refusal_of, unknown_fault
-from callgate.tools.schema_words import FORMATS, KINDS, Schema, Step, Steps, either, filled, listed, phrase_at, value_at
+from callgate.tools.schema_words import FORMATS, KINDS, Schema, Step, Steps, counted, either, filled, listed, phrase_at, value_at
 
 __all__ = ("SchemaError", "schema_refusal")
 
@@ -120,9 +120,9 @@ def _expected(keyword: str, facts: Mapping[str, Any], steps: Steps, schema: Sche
 
 def _got(keyword: str, steps: Steps, arguments: object) -> str:
     value = value_at(steps, arguments)
-    for ending, unit in _SIZED.items():
+    for ending, units in _SIZED.items():
         if keyword in {f"min{ending}", f"max{ending}"}:
-            return f"{len(cast('Sequence[object]', value))} {unit}"
+            return counted(len(cast("Sequence[object]", value)), units)
     if keyword in {"enum", "const", "format"} and isinstance(value, str):
         return "other text"
     return _GOT.get(keyword) or kind_of_value(value)

@@ -4,6 +4,7 @@ Only local references are followed, and recursion is cut off: these are words fo
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
@@ -21,6 +22,7 @@ __all__ = (
     "admits",
     "children",
     "clipped",
+    "counted",
     "either",
     "filled",
     "is_union",
@@ -68,6 +70,15 @@ FORMATS: Final = {
     "uri": "a URL",
     "uuid": "a UUID",
 }
+_SINGULAR: Final = {
+    "bytes": "byte",
+    "characters": "character",
+    "decimal places": "decimal place",
+    "digits": "digit",
+    "entries": "entry",
+    "items": "item",
+}
+_COUNTED: Final = re.compile(rf"\{{(?P<fact>\w+)\}} (?P<units>{'|'.join(_SINGULAR)})\b")
 
 
 def phrase_of(node: object, root: Schema) -> str:
@@ -212,8 +223,18 @@ class _Facts(dict[str, object]):
 
 
 def filled(template: str, facts: Mapping[str, object]) -> str:
-    """Fill a phrase with a validator's facts; a fact that a later version no longer gives is named instead."""
-    return clipped(template.format_map(_Facts(facts)))
+    """Fill a phrase with a validator's facts, "{n} items" as `counted` does; one that a later version lacks is named instead."""
+    worded = _COUNTED.sub(lambda found: f"{{{found['fact']}}} {_units(facts.get(found['fact']), found['units'])}", template)
+    return clipped(worded.format_map(_Facts(facts)))
+
+
+def counted(number: int, units: str) -> str:
+    """Write a number of units, which are given in the plural: "2 items", "1 item"."""
+    return f"{number} {_units(number, units)}"
+
+
+def _units(number: object, units: str) -> str:
+    return _SINGULAR.get(units, units) if number == 1 else units
 
 
 _PYTHON_KINDS: Final[Mapping[str, tuple[type, ...]]] = {

@@ -81,8 +81,16 @@ class FunctionKeywords(ToolKeywords, total=False):
     parse_output: Callable[[Any], Any]
 
 
-_INPUT_PARSERS: Final[dict[str, Callable[[str, Any], InputParser]]] = {"input": pydantic_input, "input_schema": schema_input, "parse_input": callable_input}
-_OUTPUT_PARSERS: Final[dict[str, Callable[[str, Any], OutputParser]]] = {"output": pydantic_output, "output_schema": schema_output, "parse_output": callable_output}
+_INPUT_PARSERS: Final[dict[str, Callable[[str, Any], InputParser]]] = {
+    "input": pydantic_input,
+    "input_schema": schema_input,
+    "parse_input": callable_input,
+}
+_OUTPUT_PARSERS: Final[dict[str, Callable[[str, Any], OutputParser]]] = {
+    "output": pydantic_output,
+    "output_schema": schema_output,
+    "parse_output": callable_output,
+}
 _INPUT_FORMS: Final = tuple(_INPUT_PARSERS)
 _OUTPUT_FORMS: Final = tuple(_OUTPUT_PARSERS)
 
@@ -327,7 +335,8 @@ def _marked(function: F, keywords: dict[str, Any]) -> F:
 
 
 def _plain_function(function: object) -> Any:
-    inner = function.__func__ if isinstance(function, staticmethod | classmethod) else function
+    is_wrapped = type(function) in {staticmethod, classmethod}
+    inner: Any = getattr(function, "__func__", None) if is_wrapped else function
     return inner if inspect.isfunction(inner) else None
 
 
@@ -353,7 +362,8 @@ def as_tool(thing: object) -> Tool[Any, Any]:
         ToolDefinitionError: it is none of these, or cannot work.
     """
     if isinstance(thing, Tool):
-        return thing
+        found: Tool[Any, Any] = thing
+        return found
     mark = getattr(thing, _MARK, None)
     if isinstance(mark, _Mark):
         return _tool_of_mark(cast("Callable[..., Any]", thing), mark)
@@ -386,5 +396,5 @@ def _tool_of_object(thing: object) -> Tool[Any, Any]:
     parse_input = getattr(thing, "parse_input", None)
     if parse_input is not None:
         keywords["parse_input"] = parse_input
-    execute: Callable[..., Any] = thing.execute  # type: ignore[attr-defined]  # its presence was checked
+    execute: Any = getattr(thing, "execute", None)
     return Tool(check_name(name), execute, description=getattr(thing, "description", None), **keywords)

@@ -71,7 +71,7 @@ def write_output(tool: str, value: object) -> Written:
             text = f"{value}"
             return _new(Written, (text, len(text), (), ()))
         data = to_json(value) if _is_plain(value) else None
-    except Exception:  # the value's own class may raise anything; the careful way says where
+    except Exception:  # noqa: BLE001 - the value's own class may raise anything; the careful way says where
         data = None
     if data is not None:
         text = data.decode()

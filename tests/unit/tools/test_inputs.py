@@ -164,7 +164,7 @@ def test_a_raw_schema_delivers_the_arguments_unchanged():
     [
         ({}, "city", "text", "nothing (it is missing)"),
         ({"city": 5}, "city", "text", "an integer"),
-        ({"city": "x"}, "city", "at least 2 characters", "1 characters"),
+        ({"city": "x"}, "city", "at least 2 characters", "1 character"),
         ({"city": "Rome", "unit": "K"}, "unit", "one of 'C', 'F'", "other text"),
         ({"city": "Rome", "days": [1, 9]}, "days[1]", "at most 7", "a larger number"),
         ({"city": "Rome", "days": [1, "x"]}, "days[1]", "an integer", "text"),
@@ -177,6 +177,22 @@ def test_a_raw_schema_delivers_the_arguments_unchanged():
 def test_a_raw_schema_is_enforced_and_its_problems_name_the_place(arguments, path, expected, got):
     only = problem(schema_input("t", WEATHER), arguments)
     assert (only.path, only.expected, only.got) == (path, expected, got)
+
+
+@pytest.mark.parametrize(
+    ("limits", "value", "expected", "got"),
+    [
+        ({"type": "string", "minLength": 1}, "", "at least 1 character", "0 characters"),
+        ({"type": "string", "maxLength": 1}, "ab", "at most 1 character", "2 characters"),
+        ({"type": "array", "minItems": 1}, [], "at least 1 item", "0 items"),
+        ({"type": "array", "minItems": 2}, [0], "at least 2 items", "1 item"),
+        ({"type": "object", "maxProperties": 1}, {"a": 0, "b": 0}, "at most 1 entry", "2 entries"),
+        ({"type": "string", "pattern": "^1 items$"}, "x", "text that matches the pattern ^1 items$", "other text"),
+    ],
+)
+def test_a_raw_schema_s_problem_counts_one_in_the_singular(limits, value, expected, got):
+    only = problem(schema_input("t", {"properties": {"a": limits}}), {"a": value})
+    assert (only.expected, only.got) == (expected, got)
 
 
 def test_an_unknown_argument_of_a_plain_object_is_refused_with_the_nearest_name():

@@ -468,6 +468,23 @@ def test_a28_constraints_are_shown_and_enforced_also_under_optional():
     assert problem(s, {"limit": 1, "names": ["a", "b", "c"]}).got == "3 items"
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "expected", "got"),
+    [
+        (Annotated[str, Field(min_length=1)], "", "at least 1 character", "0 characters"),
+        (Annotated[str, Field(min_length=2)], "a", "at least 2 characters", "1 character"),
+        (Annotated[list[int], Field(min_length=1)], [], "at least 1 item", "0 items"),
+        (Annotated[list[int], Field(max_length=1)], [0, 0], "at most 1 item", "2 items"),
+        (Annotated[Decimal, Field(decimal_places=1)], "0.25", "at most 1 decimal place", "text"),
+    ],
+)
+def test_a_signature_s_problem_counts_one_in_the_singular(kind, value, expected, got):
+    def s(a: kind) -> str: ...
+
+    only = problem(s, {"a": value})
+    assert (only.expected, only.got) == (expected, got)
+
+
 # Strictness.
 
 
