@@ -14,7 +14,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from callgate import AbortController, CallContext, ExecutionOptions, Tool, ToolContext, ToolDeniedError, ToolError, ToolRegistry, tool
+from callgate import (
+    AbortController,
+    CallContext,
+    ExecutionOptions,
+    Tool,
+    ToolContext,
+    ToolDeniedError,
+    ToolError,
+    ToolRegistry,
+    tool,
+)
 from callgate.diagnostics import DiagnosticContext, LoggingDestination, MemoryDestination, OpenTelemetryDestination
 from tests.contract import process_tools
 from tests.contract.kit import by_answer, by_invoke

@@ -8,7 +8,7 @@ import asyncio
 import builtins
 import collections
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import functools
@@ -199,11 +199,11 @@ GIVERS = (give_async, give_later, give_inline, give_in_thread, yield_it, yield_a
 
 # ── objects whose own code gets in the way ───────────────────────────────────────────────────────────────────────────────
 
-DUNDERS = (
-    "__repr__ __str__ __bytes__ __format__ __bool__ __len__ __iter__ __next__ __contains__ __getitem__ __hash__ __eq__ __lt__"
-    " __int__ __float__ __index__ __getattr__ __reduce_ex__ __reduce__ __copy__ __deepcopy__ __dir__ __call__ __fspath__"
-    " __await__ __aiter__ __anext__ __enter__ __exit__ __sizeof__ __instancecheck__ __complex__ __round__ __iter__ __reversed__"
-).split()
+DUNDERS = """
+__repr__ __str__ __bytes__ __format__ __bool__ __len__ __iter__ __next__ __contains__ __getitem__ __hash__ __eq__ __lt__
+ __int__ __float__ __index__ __getattr__ __reduce_ex__ __reduce__ __copy__ __deepcopy__ __dir__ __call__ __fspath__
+ __await__ __aiter__ __anext__ __enter__ __exit__ __sizeof__ __instancecheck__ __complex__ __round__ __iter__ __reversed__
+""".split()
 METHODS = "items keys values get encode decode isoformat model_dump dict json to_dict close send throw tobytes".split()
 
 
@@ -243,7 +243,7 @@ class BadModel(BaseModel):
         oops()
 
 
-class BadZone(datetime.tzinfo):
+class BadZone(dt.tzinfo):
     utcoffset = dst = tzname = oops
 
 
@@ -325,7 +325,7 @@ def released():
 SPOILT_KINDS = (object, str, int, float, bytes, list, tuple, dict, set, frozenset, decimal.Decimal)
 HOSTILE = [
     *(spoilt(kind) for kind in SPOILT_KINDS),
-    lambda: spoilt(datetime.date)(2024, 1, 1),
+    lambda: spoilt(dt.date)(2024, 1, 1),
     *(lambda kind=kind: spoilt(kind)([1, "a"]) for kind in (list, tuple, set)),
     lambda: spoilt(dict)({"a": 1}),
     lambda: spoilt(str)("text"),
@@ -336,7 +336,7 @@ HOSTILE = [
     BadDataclass,
     BadModel,
     lambda: BadModel,
-    lambda: datetime.datetime(2024, 1, 1, tzinfo=BadZone()),
+    lambda: dt.datetime(2024, 1, 1, tzinfo=BadZone()),
     BadAnswer,
     lambda: ToolAnswer(1, text=object()),
     lambda: ToolAnswer(1, text=spoilt(str)("x")),
@@ -612,7 +612,7 @@ def test_whatever_a_tool_raises_is_a_tool_error(make):
 @calls
 def test_groups_and_chains_of_errors_are_one_tool_error(door, raiser, makers, text):
     errors = [make() for make in makers]
-    for inner, outer in zip(errors, errors[1:], strict=False):
+    for inner, outer in itertools.pairwise(errors):
         if type(outer).__setattr__ is not oops:
             outer.__cause__ = inner
     group = BaseExceptionGroup(text, errors)

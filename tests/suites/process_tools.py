@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -173,8 +174,9 @@ def fail(how: str) -> None:
 @tool(run_in="process", max_concurrency=2)
 def meet(path: str) -> int:
     """Leave a mark, and wait until there are two."""
-    os.close(os.open(os.path.join(path, str(os.getpid())), os.O_CREAT))
+    folder = Path(path)
+    (folder / str(os.getpid())).touch()
     end_s = time.monotonic() + 20
-    while len(os.listdir(path)) < 2 and time.monotonic() < end_s:
+    while len(list(folder.iterdir())) < 2 and time.monotonic() < end_s:
         time.sleep(0.002)
-    return len(os.listdir(path))
+    return len(list(folder.iterdir()))

@@ -209,7 +209,7 @@ class Pipeline:
             written = write_output(entry.name, value)
         if entry.check_return is not None and entry.name not in self._returned:
             self._check_return(call, value)
-        cap = entry.max_output_bytes if call.options.max_output_bytes is UNSET else call.options.max_output_bytes
+        cap = entry.max_output_bytes if call.options.max_output_bytes is UNSET else self._cap_of(call)
         if written.blocks or (cap is not None and written.size_bytes > cap):
             written = limit_output(entry.name, written, cap, entry.on_oversize, self._spill_of(call))
         if written.notes:
@@ -235,6 +235,13 @@ class Pipeline:
         if answer.text is None:
             return value, add_blocks(name, write_output(name, value), answer.blocks), answer.artifacts
         return value, write_text(name, answer.text, answer.blocks), answer.artifacts
+
+    def _cap_of(self, call: Call) -> int | None:
+        """Give the cap where options say one: the call's own goes before the tool's, the registry's behind it."""
+        own, stated = call.entry.tool.max_output_bytes, call.options.max_output_bytes
+        if call.options is self.settings.options and own is not UNSET:
+            return own
+        return call.entry.max_output_bytes if stated is UNSET else stated
 
     def _spill_of(self, call: Call) -> Callable[[str], str | None]:
         return lambda text: self.settings.spill.put(text, call.thread_id)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Self, Unpack
 
 from callgate.diagnostics import DiagnosticContext, default_diagnostics
@@ -19,7 +19,7 @@ from callgate.reporting import ErrorReporter, ReportHandler, ToolErrorReport, fo
 from callgate.running.portal import shared_portal
 from callgate.tools.spill import MemorySpill, SpillStore
 from callgate.tools.tool import Tool, as_tool
-from callgate.values import UNSET, CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult
+from callgate.values import CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult
 
 __all__ = ("RunningCall", "ToolRegistry")
 
@@ -76,14 +76,10 @@ class ToolRegistry:
         kept_events: int = _KEPT_EVENTS,
     ) -> None:
         store = spill or MemorySpill()
-        options = execution or ExecutionOptions()
-        # What holds for calls that bring nothing stands behind what a tool says of itself.
-        timeout_s = default_timeout_s if options.timeout_s is UNSET else options.timeout_s
-        max_output_bytes = default_max_output_bytes if options.max_output_bytes is UNSET else options.max_output_bytes
-        catalog = Catalog(Limits(timeout_s, max_output_bytes, max_abandoned), lambda: reader_tool(store))
+        catalog = Catalog(Limits(default_timeout_s, default_max_output_bytes, max_abandoned), lambda: reader_tool(store))
         settings = Settings(
-            timeout_s=timeout_s,
-            options=replace(options, timeout_s=UNSET, max_output_bytes=UNSET),
+            timeout_s=default_timeout_s,
+            options=execution or ExecutionOptions(),
             errors=errors or ErrorPorts(),
             authorize=authorize,
             reporter=None if on_tool_error is None else ErrorReporter(on_tool_error, lambda: self._pipeline.diagnostics),

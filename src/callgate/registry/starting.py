@@ -44,11 +44,12 @@ def _observe_start(call: Call, context: Context) -> None:
 
 def limit_of(pipeline: Pipeline, call: Call) -> tuple[float | None, TimeoutSource]:
     """Give the time limit of a call in seconds (None: none) and whose it is: the call's, the tool's, the registry's."""
-    if call.options.timeout_s is not UNSET:
-        return call.options.timeout_s, "call"
+    options, default = call.options, pipeline.settings.options
+    if options is not default and options.timeout_s is not UNSET:
+        return options.timeout_s, "call"
     if call.entry.timeout_s is not UNSET:
         return call.entry.timeout_s, "tool"
-    return pipeline.settings.timeout_s, "default"
+    return (pipeline.settings.timeout_s if options.timeout_s is UNSET else options.timeout_s), "default"
 
 
 def seconds_left(pipeline: Pipeline, call: Call) -> float | None:
