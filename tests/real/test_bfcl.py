@@ -9,15 +9,14 @@ import json
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from callgate import ExecutionOptions, InvalidInputError, Tool, ToolRegistry
 from callgate.diagnostics import DiagnosticContext
+from tests.recorded import recorded
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "bfcl"
 ROWS = {"simple_python": 400, "multiple": 200, "parallel": 200}
 SILENT = DiagnosticContext()  # tens of thousands of refusals are the point here, and no news
 
@@ -48,8 +47,7 @@ class Place(NamedTuple):
 
 @cache
 def rows(name: str) -> list[dict[str, Any]]:
-    path = DATA / f"{name}.jsonl"
-    assert path.is_file(), f"the recorded calls are missing: {path} (../shared/data beside the checkout)"
+    path = recorded("bfcl") / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 

@@ -2,15 +2,14 @@
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callgate import InvalidInputError, ToolError, ToolRegistry, ToolResult
 from tests.real.retail_tools import Shop
+from tests.recorded import recorded
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tau2_retail"
 TASKS = 114
 CALLS = 550
 REFUSALS = 18
@@ -18,9 +17,7 @@ REFUSALS = 18
 
 @cache
 def read(name: str) -> Any:
-    path = DATA / name
-    assert path.is_file(), f"the recorded shop is missing: {path} (../shared/data beside the checkout)"
-    return json.loads(path.read_bytes())
+    return json.loads((recorded("tau2_retail") / name).read_bytes())
 
 
 def task(number: int) -> dict[str, Any]:

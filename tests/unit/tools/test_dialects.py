@@ -1,7 +1,6 @@
 """Every tool of the function-calling leaderboard in every dialect, the walker, and the shapes of each provider."""
 
 import json
-from pathlib import Path
 from types import MappingProxyType
 
 import jsonschema_rs
@@ -13,15 +12,14 @@ from callgate.tools.dialects import DIALECTS, NameMap, name_map, render, restore
 from callgate.tools.dialects.references import Document, Inexpressible, admits_null, fold, merge
 from callgate.tools.dialects.roots import root_object
 from callgate.tools.dialects.schemas import children, map_children, nesting, references, thaw
+from tests.recorded import recorded
 from tests.unit.tools.dialect_rules import Shape, broken_rules, gemini_admits, with_nulls
 
-BFCL = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "bfcl"
 FREE_KEYS = "rendered without strict mode: an object in it takes keys that it does not list"
 
 
 def rows():
-    files = sorted(BFCL.glob("*.jsonl"))
-    assert files, f"the leaderboard's data is missing: expected *.jsonl in {BFCL}"
+    files = sorted(recorded("bfcl").glob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
