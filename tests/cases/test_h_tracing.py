@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 import io
 import json
 import logging
@@ -392,7 +393,10 @@ def everything_but(secret):
     return redact
 
 
-@pytest.mark.parametrize("redact", [["email"], ["EMAIL"], everything_but("ann@example.org")], ids=["name", "other case", "function"])
+REDACTIONS = {"name": ["email"], "other case": ["EMAIL"], "function": everything_but("ann@example.org")}
+
+
+@pytest.mark.parametrize("redact", list(REDACTIONS.values()), ids=list(REDACTIONS))
 @DOORS
 def test_h7_what_is_redacted_is_in_no_span_log_line_event_or_observer(redact, door):
     exporters, seen = Exporters(content=True, redact=redact), []
@@ -542,12 +546,10 @@ def endings(exporters):
 
 @pytest.mark.parametrize(("name", "raw", "status", "code"), OUTCOMES, ids=[f"{each[0]}-{each[3]}" for each in OUTCOMES])
 @DOORS
-def test_h9_a_call_ends_in_exactly_one_receipt_one_event_and_one_line_whatever_its_outcome(exporters, name, raw, status, code, door):
+def test_h9_a_call_ends_in_one_receipt_one_event_and_one_line_whatever_its_outcome(exporters, name, raw, status, code, door):
     registry = outcome_registry(exporters)
-    try:
+    with contextlib.suppress(ToolError):
         door(registry, name, raw, call_context=CONTEXT)
-    except ToolError as error:
-        assert error.code == code
     [receipt] = registry.events
     assert (receipt.status, receipt.error_code, receipt.call_id, receipt.attempt) == (status, code, "c", 2)
     [event], [line] = endings(exporters)
@@ -562,9 +564,7 @@ async def test_h9_an_abort_and_a_cancellation_are_one_record_each_as_well(export
     registry, controller, began = outcome_registry(exporters), AbortController(), threading.Event()
     if end == "abort before":
         controller.abort()
-    call = asyncio.create_task(
-        registry.answer(name, signal=controller.signal, call_context=CONTEXT, user_context=began.set)
-    )
+    call = asyncio.create_task(registry.answer(name, signal=controller.signal, call_context=CONTEXT, user_context=began.set))
     async with asyncio.timeout(10):
         while not (began.is_set() or call.done()):
             await asyncio.sleep(0)
@@ -654,10 +654,8 @@ def test_h10_an_argument_and_an_item_that_are_no_json_become_notes_of_their_type
 def test_h10_a_direct_call_with_an_object_is_refused_and_recorded_without_an_exception(door):
     exporters = Exporters(content=True)
     registry = ToolRegistry([succeed], diagnostics=exporters.scope)
-    try:
+    with contextlib.suppress(ToolError):
         door(registry, "succeed", {"x": Opaque()}, call_context=CONTEXT)
-    except ToolError as error:
-        assert error.code == "invalid_input"
     [event], [line] = endings(exporters)
     assert event.payload.arguments == {"x": "<Opaque>"}
     assert line["error_code"] == "invalid_input"

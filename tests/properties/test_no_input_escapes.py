@@ -199,12 +199,8 @@ GIVERS = (give_async, give_later, give_inline, give_in_thread, yield_it, yield_a
 
 # ── objects whose own code gets in the way ───────────────────────────────────────────────────────────────────────────────
 
-DUNDERS = """
-__repr__ __str__ __bytes__ __format__ __bool__ __len__ __iter__ __next__ __contains__ __getitem__ __hash__ __eq__ __lt__
- __int__ __float__ __index__ __getattr__ __reduce_ex__ __reduce__ __copy__ __deepcopy__ __dir__ __call__ __fspath__
- __await__ __aiter__ __anext__ __enter__ __exit__ __sizeof__ __instancecheck__ __complex__ __round__ __iter__ __reversed__
-""".split()
-METHODS = "items keys values get encode decode isoformat model_dump dict json to_dict close send throw tobytes".split()
+DUNDERS = ["__repr__", "__str__", "__bytes__", "__format__", "__bool__", "__len__", "__iter__", "__next__", "__contains__", "__getitem__", "__hash__", "__eq__", "__lt__", "__int__", "__float__", "__index__", "__getattr__", "__reduce_ex__", "__reduce__", "__copy__", "__deepcopy__", "__dir__", "__call__", "__fspath__", "__await__", "__aiter__", "__anext__", "__enter__", "__exit__", "__sizeof__", "__instancecheck__", "__complex__", "__round__", "__iter__", "__reversed__"]
+METHODS = ["items", "keys", "values", "get", "encode", "decode", "isoformat", "model_dump", "dict", "json", "to_dict", "close", "send", "throw", "tobytes"]
 
 
 def spoilt(kind, names=(*DUNDERS, *METHODS), *, by=oops, **extra):
@@ -331,7 +327,10 @@ HOSTILE = [
     lambda: spoilt(str)("text"),
     lambda: spoilt(object, ("__getattribute__",))(),
     lambda: type("BadClass", (), {"__class__": property(oops)})(),
-    *(lambda about=about: lying(about)() for about in (ToolAnswer, dict, list, str, int, bytes, type(None), BaseModel, ToolError)),
+    *(
+        lambda about=about: lying(about)()
+        for about in (ToolAnswer, dict, list, str, int, bytes, type(None), BaseModel, ToolError)
+    ),
     lambda: BadEnum.A,
     BadDataclass,
     BadModel,
@@ -661,7 +660,11 @@ async def take_any(a: Any = None, *, b: object = None):
 SCHEMA_TOOL = Tool(
     "take_schema",
     lambda parsed: 1,
-    input_schema={"type": "object", "properties": {"a": {"type": ["integer", "null"]}, "b": {"enum": [1, "x"]}}, "required": ["a"]},
+    input_schema={
+        "type": "object",
+        "properties": {"a": {"type": ["integer", "null"]}, "b": {"enum": [1, "x"]}},
+        "required": ["a"],
+    },
     run_in="inline",
 )
 CALLABLE_TOOL = Tool("take_callable", lambda parsed: 1, parse_input=lambda value: value["a"], run_in="inline")

@@ -4,6 +4,7 @@ What a driver is asked to stop must be gone when the call is answered: the proce
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import threading
@@ -292,10 +293,9 @@ def test_a_result_that_cannot_cross_over_is_a_failure_of_its_call_alone(door, na
 @DOORS
 def test_progress_that_cannot_cross_over_is_a_tool_error_or_left_out(door):
     registry = ToolRegistry([tools.tell_unpicklable])
-    try:
+    with contextlib.suppress(ToolFailedError):
         assert door(registry, "tell_unpicklable").value == "told"
-    except ToolError as error:
-        assert error.status == 500
+    assert len(registry.events) == 1
 
 
 @DOORS

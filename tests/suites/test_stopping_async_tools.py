@@ -1,10 +1,11 @@
 """One suite over every way in which an async tool can behave when it is to stop. Cases c2 to c18, docs/adr/0003.
 
-Each row is a body and what its caller must see: under a limit of 50 ms when it is to run into it, without one otherwise. After each the caller's task must be sound: not
-cancelled, no cancel request left, and no timer of the tool may reach it later.
+Each row is a body and what its caller must see: under a limit of 50 ms when it is to run into it, without one otherwise.
+After each the caller's task must be sound: not cancelled, no cancel request left, and no timer of the tool may reach it.
 """
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -398,8 +399,6 @@ async def test_a_tool_that_watches_its_signal_hears_of_the_limit() -> None:
 
 
 async def test_what_a_tool_sets_in_its_context_does_not_leak() -> None:
-    import contextvars
-
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="caller")
 
     @tool

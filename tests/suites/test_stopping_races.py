@@ -173,9 +173,7 @@ async def race(registry, name, rng):
     options = ExecutionOptions(timeout_s=near[0] if rng.random() < 0.7 else 30, deadline=None)
     if rng.random() < 0.2:
         options = ExecutionOptions(deadline=time.monotonic() + near[0])
-    task = asyncio.create_task(
-        registry.ainvoke(name, {"wait_s": near[1]}, signal=controller.signal, options=options)
-    )
+    task = asyncio.create_task(registry.ainvoke(name, {"wait_s": near[1]}, signal=controller.signal, options=options))
     stops = []
     if rng.random() < 0.5:
         stops.append(loop.call_later(near[2], controller.abort, reason))

@@ -558,6 +558,18 @@ PROGRAM = """
             registry.invoke("hang", call_context=CallContext())
         except Exception as error:
             print(type(error).__name__)
+
+    def wait_in_a_daemon():
+        endless = ToolRegistry([tool(timeout_s=None)(hang_and_tell)])
+        threading.Thread(target=endless.invoke, args=("hang_and_tell",), daemon=True).start()
+        began.wait(10)
+
+    began = threading.Event()
+
+    def hang_and_tell():
+        print("hanging", flush=True)
+        began.set()
+        time.sleep(60)
 """
 
 ENDINGS = {
@@ -566,11 +578,7 @@ ENDINGS = {
     "both": ("blocked(); asyncio.run(main())", 0),
     "an exit code": ("blocked(); sys.exit(7)", 7),
     "an exit from a thread's caller": ("asyncio.run(main()); raise SystemExit(7)", 7),
-    "with a caller that still waits": (
-        "threading.Thread(target=ToolRegistry([tool(timeout_s=None)(hang)]).invoke, args=('hang',), daemon=True).start()\ntime.sleep(0.2)",
-        #time.sleep(0.2)",
-        0,
-    ),
+    "with a caller that still waits": ("wait_in_a_daemon()", 0),
 }
 
 

@@ -46,6 +46,7 @@ class Host:
     """Be a parked task that lends its identity to a coroutine, and carries it on when the caller does not."""
 
     __slots__ = (
+        "__weakref__",
         "_asked",
         "_body",
         "_context",
@@ -53,7 +54,6 @@ class Host:
         "_pool",
         "_told",
         "_yielded",
-        "__weakref__",
         "gate",
         "lent",
         "references",
