@@ -199,8 +199,60 @@ GIVERS = (give_async, give_later, give_inline, give_in_thread, yield_it, yield_a
 
 # ── objects whose own code gets in the way ───────────────────────────────────────────────────────────────────────────────
 
-DUNDERS = ["__repr__", "__str__", "__bytes__", "__format__", "__bool__", "__len__", "__iter__", "__next__", "__contains__", "__getitem__", "__hash__", "__eq__", "__lt__", "__int__", "__float__", "__index__", "__getattr__", "__reduce_ex__", "__reduce__", "__copy__", "__deepcopy__", "__dir__", "__call__", "__fspath__", "__await__", "__aiter__", "__anext__", "__enter__", "__exit__", "__sizeof__", "__instancecheck__", "__complex__", "__round__", "__iter__", "__reversed__"]
-METHODS = ["items", "keys", "values", "get", "encode", "decode", "isoformat", "model_dump", "dict", "json", "to_dict", "close", "send", "throw", "tobytes"]
+DUNDERS = [
+    "__repr__",
+    "__str__",
+    "__bytes__",
+    "__format__",
+    "__bool__",
+    "__len__",
+    "__iter__",
+    "__next__",
+    "__contains__",
+    "__getitem__",
+    "__hash__",
+    "__eq__",
+    "__lt__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "__getattr__",
+    "__reduce_ex__",
+    "__reduce__",
+    "__copy__",
+    "__deepcopy__",
+    "__dir__",
+    "__call__",
+    "__fspath__",
+    "__await__",
+    "__aiter__",
+    "__anext__",
+    "__enter__",
+    "__exit__",
+    "__sizeof__",
+    "__instancecheck__",
+    "__complex__",
+    "__round__",
+    "__iter__",
+    "__reversed__",
+]
+METHODS = [
+    "items",
+    "keys",
+    "values",
+    "get",
+    "encode",
+    "decode",
+    "isoformat",
+    "model_dump",
+    "dict",
+    "json",
+    "to_dict",
+    "close",
+    "send",
+    "throw",
+    "tobytes",
+]
 
 
 def spoilt(kind, names=(*DUNDERS, *METHODS), *, by=oops, **extra):
