@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from callgate.diagnostics import DiagnosticContext, LoggingDestination, ReportFailure, ReportHandlerFailed
 from callgate.errors import ToolError, UsageError
@@ -77,8 +77,9 @@ def format_tool_error(error: BaseException, *, attempts_left: int | None = None)
 def _message(error: BaseException) -> str:
     if not isinstance(error, ToolError):
         return _GENERIC
-    message = _said(error, "user_message")
-    if not isinstance(message, str) or not message.strip():
+    said = _said(error, "user_message")
+    message = str.__str__(cast("str", said)) if issubclass(type(said), str) else ""
+    if not message.strip():
         return "The tool refused the call and gave no reason."
     # A lone surrogate cannot be sent as UTF-8; a pair in two halves is one character.
     return message.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -260,14 +261,15 @@ class ErrorReporter:
 
     def _enqueue(self, delivery: _Delivery) -> bool:
         with self._changed:
-            if len(self._queue) >= self._max_queued or not self._has_dispatcher():
+            if len(self._queue) >= self._max_queued or not self._wake_dispatcher():
                 return False
             self._queue.append(delivery)
             self._open.add(delivery)
             self._changed.notify_all()
             return True
 
-    def _has_dispatcher(self) -> bool:
+    def _wake_dispatcher(self) -> bool:
+        """Start the dispatcher unless it runs; tell whether it does now."""
         # is_alive, not a flag: after a fork the thread exists in the parent only.
         if self._dispatcher is None or not self._dispatcher.is_alive():
             self._dispatcher = _started(self._dispatch, "callgate-reports")

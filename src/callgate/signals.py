@@ -25,7 +25,7 @@ class AbortSignal:
     def __init__(self) -> None:
         self._reason: BaseException | None = None
         self._lock = threading.Lock()
-        self._listeners: dict[int, Listener] = {}
+        self._listeners: dict[object, Listener] = {}
         self._event: threading.Event | None = None
         self._sources: tuple[Callable[[], None], ...] = ()
 
@@ -59,7 +59,7 @@ class AbortSignal:
         """
         with self._lock:
             if self._reason is None:
-                key = id(listener)
+                key = object()  # one for each time: a listener may be added twice
                 self._listeners[key] = listener
                 return lambda: self._forget(key)
         _call(listener)
@@ -81,7 +81,7 @@ class AbortSignal:
     def _take(self, source: "AbortSignal") -> None:
         self._give(source.reason)
 
-    def _forget(self, key: int) -> None:
+    def _forget(self, key: object) -> None:
         with self._lock:
             self._listeners.pop(key, None)
 

@@ -14,7 +14,8 @@ from jiter import from_json
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from callgate.errors import InvalidInputError, Problem
-from callgate.tools.json_faults import escape_control_characters, find_fault, write_path
+from callgate.tools.json_faults import escape_control_characters, find_fault
+from callgate.tools.paths import write_path
 from callgate.tools.reading import Reading, read_arguments
 from callgate.tools.repair import repair_arguments
 

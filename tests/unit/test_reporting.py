@@ -62,10 +62,10 @@ def stop(desk):
         await asyncio.gather(*others, return_exceptions=True)
 
     asyncio.run_coroutine_threadsafe(cancel_others(), loop).result(WAIT_S)
+    own = [thread for thread in threading.enumerate() if getattr(thread, "_target", None) == loop.run_forever]
     loop.call_soon_threadsafe(loop.stop)
-    for thread in threading.enumerate():
-        if thread.name == "callgate-report-loop":
-            thread.join(WAIT_S)
+    for thread in own:  # other registries of this process may have loops of their own
+        thread.join(WAIT_S)
     loop.close()
 
 

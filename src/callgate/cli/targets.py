@@ -93,17 +93,12 @@ def _registry_of_value(value: object, target: str) -> ToolRegistry:
 
 
 def _tool(value: object, target: str) -> Tool[Any, Any]:
-    if not _is_tool(value):
+    if not is_tool(value):  # `as_tool` takes any callable, and a module is full of callables that are no tools
         kind = type(value).__name__
         raise TargetError(
             f"{target!r} holds a {kind}; expected a ToolRegistry, a Tool, a function with @tool, or a list of these"
         )
     return as_tool(value)
-
-
-def _is_tool(value: object) -> bool:
-    """Tell a tool from any other callable: `as_tool` takes both, but a module is full of callables that are no tools."""
-    return is_tool(value)
 
 
 def _registry_of_module(module: ModuleType, place: str) -> ToolRegistry:
@@ -116,7 +111,7 @@ def _registry_of_module(module: ModuleType, place: str) -> ToolRegistry:
     if registries:
         (name,) = registries.values()
         return _registry_of_value(values[name], place)
-    tools = {id(value): value for value in values.values() if _is_tool(value)}
+    tools = {id(value): value for value in values.values() if is_tool(value)}
     if not tools:
         raise TargetError(
             f"{place!r} has neither a ToolRegistry nor a function with @tool at its top level; it has {_public_names(module)}"

@@ -1,7 +1,6 @@
 """The tools of a registry by name, and what one call may run of them. Source: contract rows R2, R4, P1."""
 
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MethodType
 from typing import Any, Final
@@ -14,6 +13,7 @@ from callgate.tools.tool import Tool, as_tool
 
 __all__ = ("Catalog", "Offer", "shown_name")
 
+_KEPT_GUESTS: Final = 256
 _SHOWN_NAMES: Final = 20
 _SHOWN_LENGTH: Final = 128
 
@@ -41,7 +41,7 @@ class Offer(Mapping[str, Entry]):
 
     def get(self, name: object, default: Any = None) -> Any:
         """Give the entry of that name, or `default`; a name of any type is allowed."""
-        return self._entries.get(name, default) if isinstance(name, str) else default
+        return self._entries.get(name, default) if type(name) is str else default
 
 
 class Catalog:
@@ -57,7 +57,7 @@ class Catalog:
         self._sources: dict[object, Entry] = {}
         self._limits = limits
         self._lock = threading.Lock()
-        self._guests: weakref.WeakKeyDictionary[Tool[Any, Any], Entry] = weakref.WeakKeyDictionary()
+        self._guests: dict[Tool[Any, Any], Entry] = {}
         self._loose: LooseIndex | None = None
 
     def add(self, tools: Iterable[object]) -> None:
@@ -126,7 +126,16 @@ class Catalog:
             guest = self._guests.get(tool)
             if guest is None:
                 guest = self._guests[tool] = entry_of(tool, self._limits)
+                self._forget_guests()
             return guest
+
+    def _forget_guests(self) -> None:
+        """Keep the entries of the newest additional tools, and of older ones only while something of theirs runs."""
+        surplus = len(self._guests) - _KEPT_GUESTS
+        if surplus > 0:
+            idle = [tool for tool, entry in self._guests.items() if not entry.slots.held]
+            for tool in idle[:surplus]:
+                del self._guests[tool]
 
     def all_entries(self) -> tuple[Entry, ...]:
         """Give the entries of the catalog and of the tools that calls have brought along and that still exist."""
@@ -135,7 +144,7 @@ class Catalog:
 
     def find_loosely(self, name: object, offer: Offer | None) -> Entry | None:
         """Find the one tool that an oddly spelt name can only mean (`functions.x`, `x()`, other case or separator)."""
-        if not isinstance(name, str):
+        if type(name) is not str:
             return None
         if offer is not None:
             found = match_loosely(name, loose_index(offer))
@@ -150,7 +159,7 @@ class Catalog:
         """Make the error for a name that the call cannot run: 404 without an offer, 403 with one (contract row P1)."""
         known = tuple(self.entries if offer is None else offer)
         kind = ToolNotFoundError if offer is None else ToolNotOfferedError
-        if not isinstance(name, str):
+        if type(name) is not str:
             return kind(shown_name(name), (), known[:_SHOWN_NAMES])
         return kind(shown_name(name), nearest_names(name[:_SHOWN_LENGTH], known), known[:_SHOWN_NAMES])
 
@@ -177,7 +186,7 @@ class _Same:
 
 def shown_name(name: object) -> str:
     """Give a name as a model sent it in a form that is safe to show and to store: short, and text that UTF-8 can hold."""
-    if not isinstance(name, str):
+    if type(name) is not str:
         return f"({type(name).__name__}, not a name)"
     short = name if len(name) <= _SHOWN_LENGTH else name[:_SHOWN_LENGTH] + "…"
     return short.encode("utf-8", "replace").decode()

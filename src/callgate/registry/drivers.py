@@ -20,7 +20,7 @@ from callgate.registry.requests import Call
 from callgate.registry.starting import seconds_left, start, timeout_of
 from callgate.running.driving import await_flight, block_on_flight, call_in_loop, settle_cancelled
 from callgate.running.flight import Flight
-from callgate.running.portal import shared_portal
+from callgate.running.portal import run_in_portal
 from callgate.running.queueing import Place, block_for_slot, wait_for_slot
 from callgate.running.stepping import Body, Host, HostPool, Ride, current_pool
 from callgate.running.threads import ThreadPool
@@ -30,7 +30,6 @@ __all__ = ("WAITING", "run_async", "run_at_once", "run_sync", "wait_for_authoriz
 WAITING: Final = object()
 """What `run_at_once` gives for a tool that has no value yet."""
 
-_HUNG: Final = "too many of its calls did not stop at their limit and still run; it takes calls again when one returns"
 _NO_THREAD: Final = "the system gives no more threads"
 _KILL_GRACE_S: Final = 2.0
 _threads: Final = ThreadPool()
@@ -81,7 +80,7 @@ async def run_async(pipeline: Pipeline, call: Call) -> object:
         if entry.slots.limit is not None:
             _take_place(pipeline, call, await wait_for_slot(entry.slots, call.signal, _patience_s(call)))
         elif entry.slots.refusing:
-            raise pipeline.unavailable(entry, _HUNG)
+            raise pipeline.refused(entry)
         context = start(pipeline, call)
         if entry.run_in != "inline":
             value = await _fly_async(pipeline, call, _launch(pipeline, call, context))
@@ -116,7 +115,9 @@ async def wait_for_authorization(pipeline: Pipeline, call: Call, answer: Awaitab
 
 
 def _cancel_host(flight: Flight, host: Host) -> None:
-    if not flight.ended:  # the host may have been lent to another body since this was asked for
+    # The host may have been lent to another body since this was asked for. And a body that is told already that the
+    # calling task was cancelled is cleaning up: a second cancellation would break into that.
+    if not flight.ended and not (flight.verdict == "cancelled" and host.task.cancelling()):
         host.cancel()
 
 
@@ -141,7 +142,7 @@ def run_sync(pipeline: Pipeline, call: Call) -> object:
     """
     entry = call.entry
     if entry.is_async and entry.run_in == "inline":
-        return shared_portal().run(partial(run_async, pipeline, call))
+        return run_in_portal(partial(run_async, pipeline, call))
     _take_place(pipeline, call, block_for_slot(entry.slots, call.signal, _patience_s(call)))
     try:
         context = start(pipeline, call)
@@ -150,7 +151,7 @@ def run_sync(pipeline: Pipeline, call: Call) -> object:
         else:
             value = _fly_sync(pipeline, call, _launch(pipeline, call, context))
         if needs_await(value):
-            return shared_portal().run(partial(_await_body, pipeline, call, context, to_coroutine(call, value)))
+            return run_in_portal(partial(_await_body, pipeline, call, context, to_coroutine(call, value)))
         return value
     finally:
         _leave(call)
@@ -307,6 +308,8 @@ def _land(pipeline: Pipeline, call: Call, flight: Flight) -> None:
     if flight.give_up():
         call.abandoned = True
         call.entry.slots.abandon()
+        if call.ride is not None:
+            call.ride.disown()
     else:
         flight.interrupt = _nothing  # it refers to the call, which refers to the flight: free both without the collector
 
@@ -321,7 +324,7 @@ def _interrupt(pipeline: Pipeline, call: Call, stop_body: Callable[[], None]) ->
 
 def _take_place(pipeline: Pipeline, call: Call, place: Place) -> None:
     if place == "refused":
-        raise pipeline.unavailable(call.entry, _HUNG)
+        raise pipeline.refused(call.entry)
     if place == "aborted":
         raise Aborted(reason_of(call))
     if place == "too_late":

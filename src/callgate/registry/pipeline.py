@@ -60,6 +60,7 @@ _INPUT_KEPT: Final = 4096
 _OUTPUT_KEPT: Final = 1024
 _NO_CONTEXT: Final = CallContext()
 _CLOSED: Final = "its registry was closed"
+_HUNG: Final = "too many of its calls did not stop at their limit and still run; it takes calls again when one returns"
 
 
 class Aborted(Exception):
@@ -159,6 +160,8 @@ class Pipeline:
     def close(self) -> None:
         """Take no more calls and stop those that are waited for."""
         self.closed = True
+        for entry in self.catalog.all_entries():
+            entry.slots.close()
         for call in tuple(self.running.values()):
             if call.flight is not None:
                 call.flight.stop("aborted")
@@ -231,10 +234,15 @@ class Pipeline:
 
     def _answer(self, call: Call, answer: ToolAnswer[object]) -> tuple[object, Written, Mapping[str, object]]:
         name = call.entry.name
-        value = answer.value if call.entry.check_output is None else _checked(call, answer.value)
-        if answer.text is None:
-            return value, add_blocks(name, write_output(name, value), answer.blocks), answer.artifacts
-        return value, write_text(name, answer.text, answer.blocks), answer.artifacts
+        try:
+            value, text, blocks, artifacts = answer.value, answer.text, answer.blocks, answer.artifacts
+        except Exception as error:  # a subclass of the tool's own may do anything
+            raise InvalidOutputError.of(name, "", "an answer that can be read", "one that fails when it is read") from error
+        if call.entry.check_output is not None:
+            value = _checked(call, value)
+        if text is None:
+            return value, add_blocks(name, write_output(name, value), blocks), artifacts
+        return value, write_text(name, text, blocks), artifacts
 
     def _cap_of(self, call: Call) -> int | None:
         """Give the cap where options say one: the call's own goes before the tool's, the registry's behind it."""
@@ -248,7 +256,7 @@ class Pipeline:
 
     def fail(self, call: Call, error: ToolError) -> Failure:
         """End a call that was refused or that failed: receipt, log, report. Nothing here waits for anybody."""
-        if not call.text and isinstance(call.raw, str):  # it could not be read: the receipt still tells how much it was
+        if not call.text and type(call.raw) is str:  # it could not be read: the receipt still tells how much it was
             call.text = call.raw.encode("utf-8", "surrogatepass")
         with contextlib.suppress(Exception):  # a tool's own error class may forbid it
             error.invocation_id = error.invocation_id or call.invocation_id
@@ -295,6 +303,10 @@ class Pipeline:
         if record is not None:
             call.scope.emit("tool.late", lambda: ToolLate(record))
 
+    def refused(self, entry: Entry) -> ToolError:
+        """Make the error for a tool whose slots are refused: its registry is closed, or too many of its bodies hang."""
+        return self.unavailable(entry, _CLOSED if self.closed else _HUNG)
+
     def unavailable(self, entry: Entry, reason: str) -> ToolError:
         """Make the error for a tool that cannot take the call (contract row R5)."""
         make = self.settings.errors.unavailable
@@ -310,7 +322,7 @@ class Pipeline:
             code: object = None if name_code is None else name_code(original_error(error))
         except Exception:  # noqa: BLE001 - the host's own code; the call has failed already, and the error's code is true
             code = None
-        return code if isinstance(code, str) and code else _fact(error, "code", str, ToolError.code)
+        return code if type(code) is str and code else _fact(error, "code", str, ToolError.code)
 
 
 def _fact(error: ToolError, name: str, kind: type[T], otherwise: T) -> T:
@@ -319,7 +331,7 @@ def _fact(error: ToolError, name: str, kind: type[T], otherwise: T) -> T:
         value = getattr(error, name)
     except Exception:  # noqa: BLE001 - the tool's own code
         return otherwise
-    return value if isinstance(value, kind) else otherwise
+    return value if type(value) is kind else otherwise
 
 
 def check_authorization(call: Call, answer: object) -> None:
@@ -334,8 +346,8 @@ def check_authorization(call: Call, answer: object) -> None:
 
 def denial_of(call: Call, error: BaseException) -> ToolError:
     """Turn what the host's authorization raised into a refusal: a policy that breaks must not let the call through."""
-    if isinstance(error, ToolError):
-        return error
+    if issubclass(type(error), ToolError):
+        return cast("ToolError", error)
     denial = ToolDeniedError(call.entry.name, "it could not be authorized")
     denial.__cause__ = error
     return denial
@@ -354,12 +366,13 @@ def failure_of(call: Call, error: BaseException) -> ToolError:
         KeyboardInterrupt, SystemExit: as they are; they are the program's, not the tool's.
         Aborted: the caller has aborted; whatever the tool makes of that is no failure.
     """
-    if isinstance(error, KeyboardInterrupt | SystemExit):
+    kind = type(error)  # isinstance would believe the error's own `__class__`
+    if issubclass(kind, KeyboardInterrupt | SystemExit):
         raise error
     if call.signal is not None and call.signal.aborted:
         raise Aborted(reason_of(call))
-    if isinstance(error, ToolError):
-        return error
+    if issubclass(kind, ToolError):
+        return cast("ToolError", error)
     failure = ToolFailedError(call.entry.name)
     failure.__cause__ = error
     return failure

@@ -16,7 +16,7 @@ from callgate.registry.pipeline import Aborted, Authorize, Failure, Pipeline, Se
 from callgate.registry.requests import Call, CallKeywords, ErrorPorts, ToolInvocationRequest
 from callgate.registry.spilling import reader_tool
 from callgate.reporting import ErrorReporter, ReportHandler, ToolErrorReport, format_tool_error
-from callgate.running.portal import shared_portal
+from callgate.running.portal import run_in_portal
 from callgate.tools.spill import MemorySpill, SpillStore
 from callgate.tools.tool import Tool, as_tool
 from callgate.values import CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult
@@ -331,7 +331,7 @@ class ToolRegistry:
         try:
             waiting = pipeline.admit(call)
             if waiting is not None:
-                shared_portal().run(lambda: wait_for_authorization(pipeline, call, waiting))
+                run_in_portal(lambda: wait_for_authorization(pipeline, call, waiting))
             return pipeline.settle(call, run_sync(pipeline, call))
         except ToolError as error:
             return pipeline.fail(call, error)

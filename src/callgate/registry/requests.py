@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol, TypedDict
+from typing import Any, Final, Protocol, TypedDict, cast
 
 from callgate.diagnostics import CallSpan, DiagnosticContext
 from callgate.errors import TimeoutSource, ToolError, UsageError
@@ -89,6 +89,11 @@ _KEYWORDS: Final = frozenset(CallKeywords.__annotations__)
 _REQUEST_FIELDS: Final = tuple(each.name for each in fields(ToolInvocationRequest) if each.name in _KEYWORDS)
 
 
+def _plain(name: object) -> object:
+    """Give a text as an exact `str`, for a subclass may answer anything; what is no text stays as it is."""
+    return str.__str__(cast("str", name)) if issubclass(type(name), str) else name
+
+
 class Call:
     """Be one call under way: what was asked, and what became of it so far.
 
@@ -134,12 +139,15 @@ class Call:
     began: float
 
     def __init__(self, request: "ToolInvocationRequest | str", raw: object, keywords: CallKeywords) -> None:
-        if isinstance(request, ToolInvocationRequest):
-            self.name: str = request.tool_id
-            self.raw: object = request.input
-            self._take(request)
+        if type(request) is str:
+            self.name: object = request
+            self.raw: object = raw
+        elif issubclass(type(request), ToolInvocationRequest):
+            self.name = _plain(request.tool_id)  # type: ignore[union-attr]  # the check is on its type
+            self.raw = request.input  # type: ignore[union-attr]
+            self._take(request)  # type: ignore[arg-type]
         else:
-            self.name = request
+            self.name = _plain(request)
             self.raw = raw
         if keywords:
             unknown = keywords.keys() - _KEYWORDS

@@ -30,6 +30,7 @@ def start(pipeline: Pipeline, call: Call) -> Context:
             _give_context(call)
     scope = call.scope
     if scope.opens_spans or scope.observes_calls():
+        seconds_left(pipeline, call)
         _observe_start(call, context)
     return context
 

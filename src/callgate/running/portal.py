@@ -2,12 +2,13 @@
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
-from typing import Any, TypeVar
+from contextvars import ContextVar, copy_context
+from typing import Any, ClassVar, TypeVar
 
-__all__ = ("Portal", "shared_portal")
+__all__ = ("Portal", "run_in_portal")
 
 T = TypeVar("T")
 
@@ -48,12 +49,33 @@ class Portal:
 
 class _Shared:
     lock = threading.Lock()
-    portal: Portal | None = None
+    process = 0
+    portals: ClassVar[list[Portal]] = []
 
 
-def shared_portal() -> Portal:
-    """Give the process's portal, started at its first use."""
+_depth: ContextVar[int] = ContextVar("callgate_portal_depth", default=0)
+
+
+def run_in_portal(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run the coroutine that `make` gives on a loop of callgate's own, and block until it ends.
+
+    A tool on such a loop may itself call a tool and block; that call gets the next loop, because the first one is blocked.
+
+    Raises:
+        BaseException: what the coroutine raised.
+    """
+    depth = _depth.get()
+    token = _depth.set(depth + 1)  # for the coroutine, which gets a copy of this context
+    try:
+        return _portal(depth).run(make)
+    finally:
+        _depth.reset(token)
+
+
+def _portal(depth: int) -> Portal:
     with _Shared.lock:
-        if _Shared.portal is None:
-            _Shared.portal = Portal()
-        return _Shared.portal
+        if _Shared.process != os.getpid():  # a forked process has none of the threads
+            _Shared.process, _Shared.portals = os.getpid(), []
+        while len(_Shared.portals) <= depth:
+            _Shared.portals.append(Portal())
+        return _Shared.portals[depth]

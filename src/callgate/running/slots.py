@@ -31,7 +31,7 @@ class Slots:
     many are still running, `refusing` is true and nobody gets a slot.
     """
 
-    __slots__ = ("_lock", "_waiters", "abandoned", "held", "limit", "max_abandoned", "refusing")
+    __slots__ = ("_lock", "_waiters", "abandoned", "closed", "held", "limit", "max_abandoned", "refusing")
 
     def __init__(self, limit: int | None, max_abandoned: int) -> None:
         self.limit: Final = limit
@@ -39,6 +39,7 @@ class Slots:
         self.held = 0
         self.abandoned = 0
         self.refusing = False
+        self.closed = False
         self._lock = threading.Lock()
         self._waiters: deque[Waiter] = deque()
 
@@ -88,7 +89,7 @@ class Slots:
         """Note that the body of a held slot was given up and still runs; it keeps its slot."""
         with self._lock:
             self.abandoned += 1
-            self.refusing = self.abandoned >= self.max_abandoned
+            self.refusing = self.closed or self.abandoned >= self.max_abandoned
             woken = self._settle()
         _wake(woken)
 
@@ -97,7 +98,14 @@ class Slots:
         with self._lock:
             self.abandoned -= 1
             self.held -= 1
-            self.refusing = self.abandoned >= self.max_abandoned
+            self.refusing = self.closed or self.abandoned >= self.max_abandoned
+            woken = self._settle()
+        _wake(woken)
+
+    def close(self) -> None:
+        """Give no slot any more, and tell so to everybody who waits for one."""
+        with self._lock:
+            self.closed = self.refusing = True
             woken = self._settle()
         _wake(woken)
 

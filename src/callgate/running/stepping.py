@@ -89,6 +89,10 @@ class Host:
             asked = asked or _cancellation_of(self.gate)
         return asked
 
+    def disown(self) -> None:
+        """Let the loop forget the body that is carried: whoever ends the loop must not wait for one that does not stop."""
+        _unregister_task(self.task)
+
     def carry(self, body: Body, context: Context, yielded: object, finish: Finish) -> None:
         """Carry on `body`, which has just yielded `yielded`, alone; `finish(value, error)` is called when it ends."""
         self._body, self._context, self._yielded, self._finish = body, context, yielded, finish
@@ -155,6 +159,7 @@ class Host:
         body, context, waiting = self._body, self._context, self._yielded
         assert body is not None
         assert context is not None
+        gone = False
         try:
             if cancelled is not None and not (asyncio.isfuture(waiting) and waiting.cancel(*cancelled.args)):
                 waiting = context.run(body.throw, cancelled)
@@ -162,6 +167,7 @@ class Host:
                 try:
                     sent = yield waiting
                 except GeneratorExit:  # the loop is gone: end the body here and tell nobody
+                    gone = True
                     body.close()
                     raise
                 except BaseException as error:  # noqa: BLE001 - whatever reaches the task belongs to the body
@@ -170,10 +176,10 @@ class Host:
                     waiting = context.run(body.send, sent)
         except StopIteration as stop:
             return stop.value, None
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the body's end, told to whoever waits for it
-            return None, error
+        except BaseException as error:
+            if gone:
+                raise
+            return None, error  # the body's end, told to whoever waits for it
 
 
 class Ride:
@@ -196,6 +202,10 @@ class Ride:
         """Note what the first step yielded, and who is to hear of the end."""
         self._yielded, self._finish = yielded, finish
         self._host.lent = True
+
+    def disown(self) -> None:
+        """Let the loop forget the body; see `Host.disown`."""
+        self._host.disown()
 
     @types.coroutine
     def steps(self) -> Generator[object, object, bool]:

@@ -5,8 +5,10 @@ Here a thread that is held is replaced, and at exit nobody waits for it. How man
 `Slots`. Source: cases c4, c5, c6.
 """
 
+import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -20,13 +22,20 @@ _IDLE_S: Final = 10.0
 class ThreadPool:
     """Keep idle threads for the next work; start another when none is idle."""
 
-    __slots__ = ("_idle", "_lock", "_started", "_work")
+    __slots__ = ("__weakref__", "_idle", "_lock", "_started", "_work")
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
         self._started = 0
+        _forget_in_forks(weakref.ref(self))
+
+    def _forget(self) -> None:
+        """Start anew in a forked process, which has none of the threads."""
+        self._work = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
 
     def submit(self, work: Work) -> None:
         """Run `work` in a thread at once; it must not raise.
@@ -61,3 +70,13 @@ class ThreadPool:
                     if self._work.empty():
                         self._idle -= 1
                         return None
+
+
+def _forget_in_forks(pool: "weakref.ref[ThreadPool]") -> None:
+    def forget() -> None:
+        forked = pool()
+        if forked is not None:
+            forked._forget()  # noqa: SLF001 - the pool's own hook
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget)

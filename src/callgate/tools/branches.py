@@ -8,12 +8,11 @@ from pydantic import BaseModel
 
 from callgate.errors import Problem
 from callgate.tools.core_rules import OMITTED
-from callgate.tools.json_faults import write_path
+from callgate.tools.paths import Step, Steps, write_path
 
 __all__ = ("ambiguity_in",)
 
-Step: TypeAlias = str | int
-_Difference: TypeAlias = tuple[tuple[Step, ...], str, str]
+_Difference: TypeAlias = tuple[Steps, str, str]
 
 
 def ambiguity_in(first: object, second: object) -> Problem | None:
@@ -26,7 +25,7 @@ def ambiguity_in(first: object, second: object) -> Problem | None:
     return Problem(write_path(steps), f"a value that fits one of {one}, {other} only", "a value that fits both", advice)
 
 
-def _differences(first: object, second: object, steps: tuple[Step, ...]) -> Iterator[_Difference]:
+def _differences(first: object, second: object, steps: Steps) -> Iterator[_Difference]:
     if second is OMITTED:
         return
     if type(first) is not type(second):

@@ -75,8 +75,9 @@ type_of: Callable[[object], type] = type
 # Read from the type itself: a metaclass may define a `__name__` that raises or lies.
 _type_name: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
 # And contents from the built-in type: a subclass may have an `items` or `__iter__` that is broken.
-_items_of_list: Final[Callable[[Any], Iterator[object]]] = list.__dict__["__iter__"]
-_items_of_tuple: Final[Callable[[Any], Iterator[object]]] = tuple.__dict__["__iter__"]
+_OWN_ITEMS: Final[tuple[tuple[type, Callable[[Any], Iterator[object]]], ...]] = tuple(
+    (kind, kind.__dict__["__iter__"]) for kind in (list, tuple, set, frozenset)
+)
 _items_of_dict: Final[Callable[[Any], Iterable[tuple[object, object]]]] = dict.__dict__["items"]
 
 
@@ -350,9 +351,8 @@ def _list(walk: _Walk, value: Iterable[object]) -> list[object]:
 
 
 def _raw_items(value: Iterable[object]) -> Iterator[object]:
-    if isinstance(value, list):
-        return _items_of_list(value)
-    return _items_of_tuple(value) if isinstance(value, tuple) else iter(value)
+    own = next((items for kind, items in _OWN_ITEMS if issubclass(type(value), kind)), None)
+    return iter(value) if own is None else own(value)
 
 
 def _set(walk: _Walk, value: Iterable[object]) -> list[object]:

@@ -28,6 +28,7 @@ from callgate.tools.strictness import (
     JsonSchema,
     compile_output_type,
     compile_type,
+    first_line,
 )
 
 __all__ = (
@@ -171,16 +172,16 @@ def _ambiguity_check(validate_reversed: Callable[[bytes], object]) -> Callable[[
     return check
 
 
-def pydantic_input(tool: str, source: Any, *, strict: bool = True) -> InputParser:
+def pydantic_input(tool: str, source: Any) -> InputParser:
     """Build a parser from a pydantic model, a TypedDict, a dataclass or a `TypeAdapter`; the tool gets the instance.
 
     Raises:
         ToolDefinitionError: when `source` has no JSON Schema or is no object in JSON.
     """
     try:
-        compiled = compile_type(_adapter(source), strict=strict)
+        compiled = compile_type(_adapter(source))
     except DEFINITION_FAULTS as error:
-        raise ToolDefinitionError(tool, f"its input type cannot be read from JSON: {_first_line(error)}") from error
+        raise ToolDefinitionError(tool, f"its input type cannot be read from JSON: {first_line(error)}") from error
     _require_object(compiled.schema, tool)
     return compiled_input(compiled)
 
@@ -189,10 +190,6 @@ def _adapter(source: Any) -> TypeAdapter[Any]:
     if inspect.isroutine(source):  # pydantic would take a function's parameters for a type
         raise TypeError("a function is no type; to parse with a function use parse_input or parse_output")
     return cast("Any", source) if isinstance(source, TypeAdapter) else TypeAdapter[Any](modern_types(source))
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _require_object(schema: JsonSchema, tool: str) -> None:
@@ -263,7 +260,7 @@ def _copied(schema: Schema, tool: str) -> JsonSchema:
     try:
         return cast("JsonSchema", json.loads(json.dumps(schema, allow_nan=False, default=_as_dict)))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ToolDefinitionError(tool, f"its JSON Schema is no JSON: {_first_line(error)}") from error
+        raise ToolDefinitionError(tool, f"its JSON Schema is no JSON: {first_line(error)}") from error
 
 
 def _as_dict(value: object) -> dict[str, object]:
@@ -292,7 +289,7 @@ def _compiled_schema(schema: JsonSchema, tool: str) -> _Validator:
     try:
         return jsonschema_rs.validator_for(schema, offline=True)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
-        raise ToolDefinitionError(tool, f"its JSON Schema is invalid: {_first_line(error)}") from error
+        raise ToolDefinitionError(tool, f"its JSON Schema is invalid: {first_line(error)}") from error
 
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -322,8 +319,8 @@ def _refuse_remote_references(schema: object, tool: str) -> None:
 class _CallableInput:
     __slots__ = ("_parse_input", "schema")
 
-    def __init__(self, parse_input: Callable[[Any], object], schema: JsonSchema) -> None:
-        self.schema = schema
+    def __init__(self, parse_input: Callable[[Any], object]) -> None:
+        self.schema: JsonSchema = {"type": "object"}
         self._parse_input = parse_input
 
     def parse(self, _text: bytes, arguments: dict[str, object], /) -> object:
@@ -337,17 +334,17 @@ class _CallableInput:
             raise _refused_by_author(error) from error
 
 
-def callable_input(tool: str, parse_input: Callable[[Any], object], schema: Mapping[str, object] | None = None) -> InputParser:
+def callable_input(tool: str, parse_input: Callable[[Any], object]) -> InputParser:
     """Build a parser from a function that gets the arguments and gives the tool's input, or raises.
 
-    `schema` is only shown (None: an object of which nothing is said). What the function raises is a refusal; its text
-    reaches the model only when it is a `ToolError`.
+    The schema says no more than that it is an object. What the function raises is a refusal; its text reaches the model
+    only when it is a `ToolError`.
 
     Raises:
-        ToolDefinitionError: when it is no plain function, or the schema is no JSON.
+        ToolDefinitionError: when it is no plain function.
     """
     _require_plain(parse_input, "parse_input", tool)
-    return _CallableInput(parse_input, {"type": "object"} if schema is None else _copied(schema, tool))
+    return _CallableInput(parse_input)
 
 
 def _require_plain(function: object, what: str, tool: str) -> None:
@@ -387,7 +384,11 @@ class _TypedOutput:
 
 
 def _output_refused(error: ValidationError, text: bytes, schema: JsonSchema) -> OutputRefused:
-    return OutputRefused(_refused_by_pydantic(error, from_json(text), schema).problems)
+    try:
+        plain: object = from_json(text)
+    except ValueError:  # an integer of more digits than Python reads
+        plain = None
+    return OutputRefused(_refused_by_pydantic(error, plain, schema).problems)
 
 
 def _output_refused_by_author(error: BaseException) -> OutputRefused:
@@ -418,7 +419,7 @@ def pydantic_output(tool: str, source: Any) -> OutputParser:
     try:
         return _TypedOutput(compile_output_type(_adapter(source)))
     except DEFINITION_FAULTS as error:
-        raise ToolDefinitionError(tool, f"its output type has no JSON Schema: {_first_line(error)}") from error
+        raise ToolDefinitionError(tool, f"its output type has no JSON Schema: {first_line(error)}") from error
 
 
 class _SchemaOutput:
@@ -440,7 +441,12 @@ class _SchemaOutput:
 
 def _plain(value: object) -> object:
     try:
-        return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants")
+        plain = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants")
+        text = json.dumps(plain, ensure_ascii=False)
+        if text.isascii():
+            return plain
+        sendable = text.encode("utf-8", "replace")  # without the lone surrogates, which the model is not sent either
+        return plain if b"?" not in sendable else json.loads(sendable)
     except PROGRAM_STOPS:
         raise
     except BaseException as error:  # the value is the tool author's
@@ -460,8 +466,8 @@ def schema_output(tool: str, schema: Schema) -> OutputParser:
 class _CallableOutput:
     __slots__ = ("_parse_output", "schema")
 
-    def __init__(self, parse_output: Callable[[Any], object], schema: JsonSchema | None) -> None:
-        self.schema = schema
+    def __init__(self, parse_output: Callable[[Any], object]) -> None:
+        self.schema: JsonSchema | None = None
         self._parse_output = parse_output
 
     def parse(self, value: object) -> object:
@@ -473,11 +479,11 @@ class _CallableOutput:
             raise _output_refused_by_author(error) from error
 
 
-def callable_output(tool: str, parse_output: Callable[[Any], object], schema: Mapping[str, object] | None = None) -> OutputParser:
-    """Build a parser from a function that gets what the body gave and gives the output, or raises. `schema` is only shown.
+def callable_output(tool: str, parse_output: Callable[[Any], object]) -> OutputParser:
+    """Build a parser from a function that gets what the body gave and gives the output, or raises. It has no schema.
 
     Raises:
-        ToolDefinitionError: when it is no plain function, or the schema is no JSON.
+        ToolDefinitionError: when it is no plain function.
     """
     _require_plain(parse_output, "parse_output", tool)
-    return _CallableOutput(parse_output, None if schema is None else _copied(schema, tool))
+    return _CallableOutput(parse_output)

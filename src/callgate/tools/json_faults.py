@@ -7,11 +7,12 @@ the first fault. It accepts exactly what the fast parser accepts, raw control ch
 import json
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
-__all__ = ("MAX_DEPTH", "Fault", "escape_control_characters", "find_fault", "write_path")
+from callgate.tools.paths import Step, write_path
+
+__all__ = ("MAX_DEPTH", "Fault", "escape_control_characters", "find_fault")
 
 MAX_DEPTH = 201
 """How many objects and lists may enclose a value, the arguments object among them: the fast parser's own limit."""
@@ -33,9 +34,6 @@ _LITERALS = ("true", "false", "null")
 # The last quote is optional, so that a text without one is passed over once and not once for each quote in it.
 _QUOTED = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _ESCAPE_OR_CONTROL = re.compile(r"\\.|[\x00-\x1f]", re.DOTALL)
-_PLAIN_KEY = re.compile(r"[^\s.\[\]\"'\ud800-\udfff]{1,80}")
-_CUT_KEY_AT = 80
-_LONGEST_PATH = 400
 
 _ONE_OBJECT = "one JSON object"
 _SEND_LESS = "the arguments are incomplete; send less in one call, and end every text, list and object"
@@ -69,23 +67,6 @@ def escape_control_characters(text: str) -> str:
     return _QUOTED.sub(lambda quoted: _ESCAPE_OR_CONTROL.sub(_escaped, quoted[0]), text)
 
 
-def write_path(steps: Iterable[str | int]) -> str:
-    """Write keys and list positions as in code, `lines[2].price`; a key that is no plain word as `["a key"]`.
-
-    A path of more than 400 characters ends in `…`.
-    """
-    parts: list[str] = []
-    for step in steps:
-        if isinstance(step, int):
-            parts.append(f"[{step}]")
-        elif _PLAIN_KEY.fullmatch(step):
-            parts.append(f".{step}" if parts else step)
-        else:
-            parts.append(f"[{json.dumps(step[:_CUT_KEY_AT])}]")
-    path = "".join(parts)
-    return path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"
-
-
 def _escaped(match: re.Match[str]) -> str:
     return match[0] if match[0][0] == "\\" else f"\\u{ord(match[0]):04x}"
 
@@ -101,7 +82,7 @@ class _Frame:
     """An object (with the keys seen) or a list (without) that is open at the moment, and the step within it."""
 
     keys: set[str] | None
-    step: str | int = 0
+    step: Step = 0
 
     @property
     def closer(self) -> str:

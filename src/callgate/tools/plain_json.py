@@ -20,7 +20,8 @@ from uuid import UUID
 from pydantic_core import to_json, to_jsonable_python
 
 from callgate.errors import Problem
-from callgate.tools.json_faults import MAX_DEPTH, write_path
+from callgate.tools.json_faults import MAX_DEPTH
+from callgate.tools.paths import Step, write_path
 
 __all__ = ("BEYOND_FLOAT", "Json", "NotPlainError", "is_plain", "kind_of", "plain_json")
 
@@ -122,7 +123,7 @@ class _Copier:
     """Walk a value, remembering where it is and which containers are open around it."""
 
     def __init__(self) -> None:
-        self.steps: list[str | int] = []
+        self.steps: list[Step] = []
         self.around: set[int] = set()
 
     def refusal(self, expected: str, got: str, hint: str = "") -> NotPlainError:
@@ -191,7 +192,7 @@ class _Copier:
         self.leave(value)
         return copied
 
-    def step(self, step: str | int, value: object) -> object:
+    def step(self, step: Step, value: object) -> object:
         self.steps.append(step)
         copied = self.copy(value)
         self.steps.pop()

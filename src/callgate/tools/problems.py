@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from typing import Final
 
 from callgate.errors import Problem
-from callgate.tools.json_faults import write_path
-from callgate.tools.schema_words import NOWHERE, Schema, Steps, either, known_names, phrase_at, value_at
+from callgate.tools.paths import Steps, write_path
+from callgate.tools.schema_words import NOWHERE, Schema, either, known_names, phrase_at, value_at
 
 __all__ = (
     "MAX_FAULTS",

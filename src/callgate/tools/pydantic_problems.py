@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic_core import ErrorDetails
 
+from callgate.tools.paths import Step, Steps
 from callgate.tools.problems import MAX_FAULTS, OWN_CHECK, Fault, Refusal, kind_of_value, missing_fault, refusal_of, unknown_fault
 from callgate.tools.schema_words import (
     DATE,
@@ -16,8 +17,6 @@ from callgate.tools.schema_words import (
     NOWHERE,
     TIME,
     Schema,
-    Step,
-    Steps,
     children,
     clipped,
     counted,

@@ -9,16 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 from callgate.errors import Problem
-from callgate.tools.json_faults import write_path
+from callgate.tools.paths import Step, Steps, write_path
 from callgate.tools.reading import parse_strictly
-from callgate.tools.schema_places import SchemaPlaces, Step, kind_in_schema
+from callgate.tools.schema_places import SchemaPlaces, kind_in_schema
 
 __all__ = ("Repaired", "repair_arguments")
-
-_Steps: TypeAlias = tuple[Step, ...]
 
 _LITERAL: Final = re.compile(r"true|false|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _CONTAINER: Final = re.compile(r"\s*[\[{]")
@@ -63,7 +61,7 @@ def repair_arguments(schema: Mapping[str, object], arguments: dict[str, object],
     """
     draft = _Draft(arguments)
     places = SchemaPlaces(schema)
-    done: dict[_Steps, str] = {}
+    done: dict[Steps, str] = {}
     for steps in _places_of(problems, arguments):
         if steps in done or (repair := _repair_for(places, steps, _value_at(arguments, steps))) is None:
             continue
@@ -72,14 +70,14 @@ def repair_arguments(schema: Mapping[str, object], arguments: dict[str, object],
     return Repaired(draft.arguments, tuple(done.values())) if done else None
 
 
-def _places_of(problems: Sequence[Problem], arguments: dict[str, object]) -> Iterator[_Steps]:
+def _places_of(problems: Sequence[Problem], arguments: dict[str, object]) -> Iterator[Steps]:
     for problem in problems:
         found = list(_located(problem.path, arguments, ())) if problem.path else []
         if len(found) == 1:  # a key may look like a path of several; then nobody knows which place was meant
             yield found[0]
 
 
-def _located(rest: str, value: object, steps: _Steps) -> Iterator[_Steps]:
+def _located(rest: str, value: object, steps: Steps) -> Iterator[Steps]:
     """Find the places in `value` whose written path is `rest`."""
     if not rest:
         yield steps
@@ -109,13 +107,13 @@ def _keys_at(rest: str, *, is_first: bool) -> Iterator[tuple[str, int]]:
             yield rest[start : match.start()], match.start()
 
 
-def _value_at(value: object, steps: _Steps) -> object:
+def _value_at(value: object, steps: Steps) -> object:
     for step in steps:
         value = cast("dict[Step, object]", value)[step]
     return value
 
 
-def _repair_for(places: SchemaPlaces, steps: _Steps, value: object) -> _Repair | None:
+def _repair_for(places: SchemaPlaces, steps: Steps, value: object) -> _Repair | None:
     kinds = places.kinds_at(steps)
     if kinds is None or kind_in_schema(value) in kinds:
         return None
@@ -146,16 +144,16 @@ class _Draft:
 
     def __init__(self, arguments: dict[str, object]) -> None:
         self.arguments = dict(arguments)
-        self._copies: dict[_Steps, object] = {(): self.arguments}
+        self._copies: dict[Steps, object] = {(): self.arguments}
 
-    def apply(self, steps: _Steps, repair: _Repair) -> None:
+    def apply(self, steps: Steps, repair: _Repair) -> None:
         container = cast("dict[Step, object]", self._copy(steps[:-1]))
         if repair.is_removal:
             del container[steps[-1]]
         else:
             container[steps[-1]] = repair.value
 
-    def _copy(self, steps: _Steps) -> object:
+    def _copy(self, steps: Steps) -> object:
         if steps not in self._copies:
             parent = cast("dict[Step, object]", self._copy(steps[:-1]))
             parent[steps[-1]] = self._copies[steps] = copy(parent[steps[-1]])

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 from urllib.parse import unquote
 
-__all__ = ("Kinds", "SchemaPlaces", "Step", "kind_in_schema")
+from callgate.tools.paths import Step
 
-Step: TypeAlias = str | int
+__all__ = ("Kinds", "SchemaPlaces", "kind_in_schema")
+
 Kinds: TypeAlias = frozenset[str] | None
 """Type names of JSON Schema, with `integer` wherever there is `number`; None: any."""
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Protocol, cast
 
+from callgate.tools.paths import Step, Steps
 from callgate.tools.problems import MAX_FAULTS, UNKNOWN, Fault, Refusal, kind_of_value, missing_fault, refusal_of, unknown_fault
-from callgate.tools.schema_words import FORMATS, KINDS, Schema, Step, Steps, counted, either, filled, listed, phrase_at, value_at
+from callgate.tools.schema_words import FORMATS, KINDS, Schema, counted, either, filled, listed, phrase_at, value_at
 
 __all__ = ("SchemaError", "schema_refusal")
 
@@ -16,21 +17,8 @@ def schema_refusal(errors: Iterable["SchemaError"], arguments: object, schema: S
     return refusal_of([fault for error in islice(errors, MAX_FAULTS) for fault in _faults(error, arguments, schema)])
 
 
-class SchemaErrorKind(Protocol):
-    """Name the keyword that refused, with its facts."""
-
-    @property
-    def name(self) -> str:
-        """The keyword."""
-        ...
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give the facts by name."""
-        ...
-
-
 class SchemaError(Protocol):
-    """Be what a JSON Schema validator found at one place."""
+    """Be what a JSON Schema validator found at one place; `kind.name` is the keyword, `kind.as_dict()` its facts by name."""
 
     instance_path: list[Step]
     kind: Any

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
+from callgate.tools.paths import Step, Steps
+
 __all__ = (
     "DATE",
     "DATETIME",
@@ -17,8 +19,6 @@ __all__ = (
     "NOWHERE",
     "TIME",
     "Schema",
-    "Step",
-    "Steps",
     "admits",
     "children",
     "clipped",
@@ -29,14 +29,11 @@ __all__ = (
     "known_names",
     "listed",
     "phrase_at",
-    "phrase_of",
     "resolved",
     "stepped",
     "value_at",
 )
 
-Step: TypeAlias = str | int
-Steps: TypeAlias = tuple[Step, ...]
 Schema: TypeAlias = Mapping[str, object]
 
 _MAX_CHOICES: Final = 20
@@ -81,7 +78,7 @@ _SINGULAR: Final = {
 _COUNTED: Final = re.compile(rf"\{{(?P<fact>\w+)\}} (?P<units>{'|'.join(_SINGULAR)})\b")
 
 
-def phrase_of(node: object, root: Schema) -> str:
+def _phrase_of(node: object, root: Schema) -> str:
     """Say in a few words what a schema admits: "an integer", "one of 'a', 'b'", "a list or null"."""
     return either(_phrase(leaf) for leaf in _alternatives(node, root)) or "a value"
 
@@ -174,7 +171,7 @@ def _nodes_at(steps: Steps, schema: Schema) -> list[object]:
 
 def phrase_at(steps: Steps, schema: Schema) -> str:
     """Say in a few words what the schema admits at a place."""
-    return either(phrase_of(node, schema) for node in _nodes_at(steps, schema)) or "a value"
+    return either(_phrase_of(node, schema) for node in _nodes_at(steps, schema)) or "a value"
 
 
 def known_names(steps: Steps, schema: Schema) -> list[str]:

@@ -22,11 +22,10 @@ from callgate.tools.problems import refusal_of, unknown_fault
 from callgate.tools.returns import ReturnCheck
 from callgate.tools.schema_words import admits
 from callgate.tools.shapes import Kind, Shape, doc_of, is_async, is_unbound_method, kind_of, name_of, shape_of
-from callgate.tools.strictness import DEFINITION_FAULTS, CompiledType, JsonSchema, compile_type
+from callgate.tools.strictness import DEFINITION_FAULTS, CompiledType, JsonSchema, compile_type, first_line
 
 __all__ = (
     "FunctionInput",
-    "Invoker",
     "UnresolvedNameError",
     "context_parameter_of",
     "function_input",
@@ -133,7 +132,7 @@ class _Plan:
         return ToolDefinitionError(self.tool, reason, parameter=parameter)
 
 
-def function_input(function: Callable[..., Any], name: str, context_type: type, *, strict: bool = True) -> FunctionInput:
+def function_input(function: Callable[..., Any], name: str, context_type: type) -> FunctionInput:
     """Read a callable's signature and docstring.
 
     A parameter annotated with `context_type` (also `| None`, or inside Annotated) is handed in by the caller: it is not in
@@ -155,7 +154,7 @@ def function_input(function: Callable[..., Any], name: str, context_type: type, 
     )
     for parameter in shape.parameters:
         _add(plan, parameter)
-    compiled = _compiled(plan, strict=strict)
+    compiled = _compiled(plan)
     return FunctionInput(plan, compiled_input(compiled, _guard(plan, compiled.schema)), function)
 
 
@@ -279,11 +278,11 @@ def _field_type(annotation: Any, *, is_required: bool) -> Any:
 # From the plan to the schema.
 
 
-def _compiled(plan: _Plan, *, strict: bool) -> CompiledType:
+def _compiled(plan: _Plan) -> CompiledType:
     arguments = typed_dict("Arguments", plan.fields, plan.extra)
     try:
         adapter = TypeAdapter[Any](arguments)
-        compiled = compile_type(adapter, strict=strict)
+        compiled = compile_type(adapter)
     except DEFINITION_FAULTS as error:
         raise _blamed(plan, error) from error
     schema = compiled.schema
@@ -301,12 +300,8 @@ def _blamed(plan: _Plan, error: BaseException) -> ToolDefinitionError:
         try:
             compile_type(TypeAdapter[Any](typed_dict("Arguments", {name: annotation})))
         except DEFINITION_FAULTS as own:
-            return plan.refuse(name, f"its type has no JSON Schema ({_first_line(own)}); {advice}")
-    return ToolDefinitionError(plan.tool, f"its parameters have no JSON Schema: {_first_line(error)}")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+            return plan.refuse(name, f"its type has no JSON Schema ({first_line(own)}); {advice}")
+    return ToolDefinitionError(plan.tool, f"its parameters have no JSON Schema: {first_line(error)}")
 
 
 def _wire_names(plan: _Plan, adapter: TypeAdapter[Any]) -> dict[str, str]:

@@ -34,6 +34,7 @@ __all__ = (
     "JsonSchema",
     "compile_output_type",
     "compile_type",
+    "first_line",
 )
 
 JsonSchema: TypeAlias = dict[str, object]
@@ -41,8 +42,13 @@ JsonSchema: TypeAlias = dict[str, object]
 DEFINITION_FAULTS: Final = (PydanticUserError, SchemaError, NameError, TypeError, ValueError, AttributeError, RecursionError)
 """What pydantic raises for a type that it cannot compile."""
 
-_VALUES: Final[CoreConfig] = {"allow_inf_nan": False, "val_json_bytes": "base64"}
-_STRICT: Final[CoreConfig] = {**_VALUES, "strict": True}
+
+def first_line(error: BaseException) -> str:
+    """Give the first line of what an error says, or its type when it says nothing: enough for a definition's author."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+_STRICT: Final[CoreConfig] = {"allow_inf_nan": False, "val_json_bytes": "base64", "strict": True}
 
 _WRAPPED_AT: Final = {
     "default": "schema",
@@ -83,13 +89,13 @@ class CompiledOutput:
     validate: Callable[[bytes], object]
 
 
-def compile_type(adapter: TypeAdapter[Any], *, strict: bool = True) -> CompiledType:
+def compile_type(adapter: TypeAdapter[Any]) -> CompiledType:
     """Compile the type of a tool's input; nested types that say nothing about unknown keys refuse them.
 
     Raises:
         Exception: one of DEFINITION_FAULTS, when the type has no JSON Schema or a constraint cannot be compiled.
     """
-    settings: CoreConfig = {**(_STRICT if strict else _VALUES), "extra_fields_behavior": "forbid"}
+    settings: CoreConfig = {**_STRICT, "extra_fields_behavior": "forbid"}
     core = cast("Node", adapter.core_schema)
     forward = _Rewriting(core, settings, reverse=False)
     validator = _validator(forward.run(), settings)
@@ -131,17 +137,15 @@ class _Rewriting:
         self.reverse = reverse
         self.met_built_union = False
         self.definitions: dict[str, Node] = {}
-        strict = defaults.get("strict", False)
         self.rules: dict[str, Rule] = {
             "model": self._closed_class,
             "dataclass": self._closed_class,
             "typed-dict": self._closed_typed_dict,
             "union": self._union,
             "function-after": decoded_once,
+            **STRICT_RULES,
         }
-        if strict:
-            self.rules |= STRICT_RULES
-        if strict and feeds_python(core):
+        if feeds_python(core):
             self.rules |= PYTHON_RULES
         if reverse:
             self.rules |= {"default": without_factory}

@@ -97,15 +97,24 @@ def add_blocks(tool: str, written: Written, blocks: Sequence[object]) -> Written
     """Give `written` with `blocks` after its own; empty text blocks, which providers refuse, are dropped.
 
     Raises:
-        InvalidOutputError: one of `blocks` is no content block.
+        InvalidOutputError: `blocks` is no list, or one of them is no content block.
     """
-    if not blocks:
+    given = _listed(tool, blocks)
+    if not given:
         return written
-    checked = tuple(_checked(tool, index, block) for index, block in enumerate(blocks))
+    checked = tuple(_checked(tool, index, block) for index, block in enumerate(given))
     kept = tuple(block for block in checked if block != TextBlock(""))
-    mended = any(new is not old for new, old in zip(checked, blocks, strict=True))
+    mended = any(new is not old for new, old in zip(checked, given, strict=True))
     notes = (*written.notes, SURROGATES_REPLACED) if mended and SURROGATES_REPLACED not in written.notes else written.notes
     return written._replace(blocks=written.blocks + kept, notes=notes)
+
+
+def _listed(tool: str, blocks: Sequence[object]) -> list[object]:
+    try:
+        return list(blocks)
+    except Exception as error:  # a list of the tool's own class may do anything
+        found = f"an object of type {type(blocks).__name__}"
+        raise InvalidOutputError.of(tool, "blocks", "a list of content blocks", found) from error
 
 
 def _checked(tool: str, index: int, block: object) -> ContentBlock:

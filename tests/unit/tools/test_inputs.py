@@ -111,10 +111,6 @@ def test_a_typed_input_is_strict_and_closed():
     assert parser.schema["additionalProperties"] is False
 
 
-def test_a_lax_typed_input_converts():
-    assert parse(pydantic_input("t", Point, strict=False), {"x": "5"}) == Point(5)
-
-
 def test_a_recursive_model_has_its_properties_at_the_top():
     schema = pydantic_input("t", Tree).schema
     assert schema["type"] == "object"
@@ -360,10 +356,9 @@ UNION_PARSER = pydantic_input("t", Wide)
 
 
 def test_a_function_may_parse():
-    parser = callable_input("t", lambda arguments: Point(**arguments), {"type": "object", "properties": {"x": {}}})
+    parser = callable_input("t", lambda arguments: Point(**arguments))
     assert parse(parser, {"x": 1}) == Point(1)
-    assert parser.schema["properties"] == {"x": {}}
-    assert callable_input("t", dict).schema == {"type": "object"}
+    assert parser.schema == {"type": "object"}
 
 
 def raising(error):

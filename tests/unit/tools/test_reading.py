@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from callgate.errors import InvalidInputError
-from callgate.tools.json_faults import MAX_DEPTH, write_path
+from callgate.tools.json_faults import MAX_DEPTH
+from callgate.tools.paths import write_path
 from callgate.tools.reading import Reading, read_arguments
 
 ANY_OBJECT = TypeAdapter(dict[str, Any])

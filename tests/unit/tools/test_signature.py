@@ -594,14 +594,6 @@ def test_a_model_that_chose_to_be_lax_stays_lax():
     assert problem(f, {"x": {"n": "3", "m": "4"}}).path == "x.m"
 
 
-def test_strictness_can_be_switched_off_for_a_tool():
-    def f(n: int, p: Person) -> int: ...
-
-    lax = function_input(f, "t", Context, strict=False)
-    given = {"n": "5", "p": {"name": "x", "age": "3"}}
-    assert lax.parse(json.dumps(given).encode(), given) == {"n": 5, "p": Person(name="x", age=3)}
-
-
 def test_values_after_an_authors_before_validator_are_read_as_from_json():
     class Booking(BaseModel):
         on: date
