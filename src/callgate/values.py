@@ -156,13 +156,14 @@ class EndedCall:
     """Hold the facts of a call that has ended until somebody reads its receipt, which is made then, once.
 
     A receipt with its digests costs more than the rest of a small call, and most are never read. `facts` are the arguments
-    of `make`, which writes the receipt.
+    of `make`, which writes the receipt; `number` tells the calls of one registry apart.
     """
 
-    __slots__ = ("_facts", "_make", "_record")
+    __slots__ = ("_facts", "_make", "_record", "number")
 
-    def __init__(self, make: Callable[..., ToolCallRecord], facts: tuple[object, ...]) -> None:
+    def __init__(self, make: Callable[..., ToolCallRecord], number: int, facts: tuple[object, ...]) -> None:
         self._make = make
+        self.number = number
         self._facts: tuple[object, ...] = facts
         self._record: ToolCallRecord | None = None
 

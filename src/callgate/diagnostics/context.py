@@ -183,7 +183,7 @@ def _received(destination: Destination) -> Receiver:
     if not isinstance(destination, Destination):  # pyright: ignore[reportUnnecessaryIsInstance]  # untyped callers
         msg = f"a destination has enabled() and write(), got {type(destination).__name__}"  # type: ignore[unreachable]
         raise UsageError(msg)
-    return Receiver(destination, trusted=type(destination) is LoggingDestination)
+    return Receiver(destination, trusted=_is_standard(destination))
 
 
 def _nobody(event: EventName, content: ContentLevel = "metadata") -> bool:  # noqa: ARG001 - an EnabledCheck's signature
@@ -215,7 +215,12 @@ def _either_calls(first: Callable[[], bool], second: Callable[[], bool]) -> Call
 
 def _calls_check(receiver: Receiver) -> Callable[[], bool]:
     only = receiver.destination
-    return only.observes_calls if type(only) is LoggingDestination else receiver.observes_calls
+    return only.observes_calls if isinstance(only, LoggingDestination) and _is_standard(only) else receiver.observes_calls
+
+
+def _is_standard(destination: Destination) -> bool:
+    """Tell whether it is standard logging, whose checks never raise; a logger of structlog runs the host's own code."""
+    return type(destination) is LoggingDestination and destination.is_standard
 
 
 def _filled(known: DiagnosticSpanFields, more: DiagnosticSpanFields | None) -> DiagnosticSpanFields:

@@ -89,6 +89,11 @@ class LoggingDestination:
         self.enabled: EnabledCheck = _check(self._logger, self._levels, with_content=content)
         self.observes_calls = _calls_check(self._logger, success_level, self.enabled)
 
+    @property
+    def is_standard(self) -> bool:
+        """Whether the lines go to standard logging, and not to structlog."""
+        return self._standard
+
     def write(self, event: DiagnosticEvent) -> None:
         """Write one line."""
         level = self._levels[event.name]

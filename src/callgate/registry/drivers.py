@@ -14,12 +14,13 @@ from functools import partial
 from types import CoroutineType
 from typing import Final, cast
 
+from callgate.errors import AbortedError
 from callgate.registry.bodies import call_here, needs_await, ready, thread_work, to_coroutine
 from callgate.registry.pipeline import Aborted, Pipeline, check_authorization, denial_of, failure_of, reason_of
 from callgate.registry.requests import Call
 from callgate.registry.starting import seconds_left, start, timeout_of
 from callgate.running.driving import await_flight, block_on_flight, call_in_loop, settle_cancelled
-from callgate.running.flight import Flight
+from callgate.running.flight import Flight, Verdict
 from callgate.running.portal import run_in_portal
 from callgate.running.queueing import Place, block_for_slot, wait_for_slot
 from callgate.running.stepping import Body, Host, HostPool, Ride, current_pool
@@ -112,6 +113,12 @@ async def wait_for_authorization(pipeline: Pipeline, call: Call, answer: Awaitab
     if flight.error is not None:
         raise denial_of(call, flight.error)
     check_authorization(call, flight.value)
+
+
+def _reason_for(pipeline: Pipeline, call: Call, verdict: Verdict | None) -> BaseException:
+    if verdict == "timeout":
+        return timeout_of(pipeline, call)
+    return AbortedError("the calling task was cancelled") if verdict == "cancelled" else reason_of(call)
 
 
 def _cancel_host(flight: Flight, host: Host) -> None:
@@ -316,9 +323,8 @@ def _land(pipeline: Pipeline, call: Call, flight: Flight) -> None:
 
 def _interrupt(pipeline: Pipeline, call: Call, stop_body: Callable[[], None]) -> None:
     """Tell the body that it is to stop: by its signal, and by a cancellation when it is a coroutine's."""
-    if call.stopper is not None:
-        timed_out = call.flight is not None and call.flight.verdict == "timeout"
-        call.stopper.abort(timeout_of(pipeline, call) if timed_out else reason_of(call))
+    if call.stopper is not None and call.flight is not None:
+        call.stopper.abort(_reason_for(pipeline, call, call.flight.verdict))
     stop_body()
 
 

@@ -1,6 +1,7 @@
 """The registry's own call log: the newest calls, bounded, with the number that had to go. Source: contract row R6."""
 
 import itertools
+import threading
 from collections import deque
 from dataclasses import replace
 
@@ -12,12 +13,13 @@ __all__ = ("CallLog",)
 class CallLog:
     """Keep the newest `kept` calls that have ended. Thread safe."""
 
-    __slots__ = ("_appended", "_calls", "_kept", "_late")
+    __slots__ = ("_appended", "_calls", "_kept", "_late", "_lock")
 
     def __init__(self, kept: int) -> None:
         self._calls: deque[EndedCall] = deque(maxlen=kept)
         self._kept = kept
-        self._late: dict[str, float] = {}
+        self._late: dict[int, float] = {}
+        self._lock = threading.Lock()
         self._appended = itertools.count()
 
     def append(self, call: EndedCall) -> None:
@@ -25,15 +27,17 @@ class CallLog:
         self._calls.append(call)
         next(self._appended)
 
-    def mark_late(self, invocation_id: str, late_ms: float) -> ToolCallRecord | None:
-        """Note on a receipt that its tool came back after it was given up, and give it; None when it has gone.
+    def mark_late(self, number: int, late_ms: float) -> ToolCallRecord | None:
+        """Note of the call of that number that its tool came back, and give its receipt; None when it has gone.
 
-        Beside the receipts and not in them: another thread may add one at any moment, which moves them all.
+        Beside the calls and not in them: another thread may add one at any moment, which moves them all.
         """
-        self._late[invocation_id] = late_ms
-        while len(self._late) > self._kept:
-            self._late.pop(next(iter(self._late)), None)
-        return next((record for record in self.snapshot() if record.invocation_id == invocation_id), None)
+        with self._lock:
+            self._late[number] = late_ms
+            for surplus in list(self._late)[: -self._kept]:
+                del self._late[surplus]
+        found = next((call for call in self._snapshot() if call.number == number), None)
+        return None if found is None else self._with_late(found)
 
     @property
     def recorded(self) -> int:
@@ -47,13 +51,15 @@ class CallLog:
 
     def snapshot(self) -> tuple[ToolCallRecord, ...]:
         """Give the receipts that are kept, oldest first."""
+        return tuple(map(self._with_late, self._snapshot()))
+
+    def _snapshot(self) -> tuple[EndedCall, ...]:
         while True:
             try:
-                calls = tuple(self._calls)
+                return tuple(self._calls)
             except RuntimeError:  # another thread added one meanwhile
                 continue
-            return tuple(self._with_late(call.record()) for call in calls)
 
-    def _with_late(self, record: ToolCallRecord) -> ToolCallRecord:
-        late_ms = self._late.get(record.invocation_id)
-        return record if late_ms is None else replace(record, late_ms=late_ms)
+    def _with_late(self, call: EndedCall) -> ToolCallRecord:
+        late_ms = self._late.get(call.number)
+        return call.record() if late_ms is None else replace(call.record(), late_ms=late_ms)

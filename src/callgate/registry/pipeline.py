@@ -142,7 +142,7 @@ class Pipeline:
             return None
         try:
             answer = authorize(call)
-        except Exception as error:  # noqa: BLE001 - the host's own code
+        except BaseException as error:  # noqa: BLE001 - the host's own code
             denial = denial_of(call, error)
         else:
             return self._judge(call, answer)
@@ -252,7 +252,15 @@ class Pipeline:
         return call.entry.max_output_bytes if stated is UNSET else stated
 
     def _spill_of(self, call: Call) -> Callable[[str], str | None]:
-        return lambda text: self.settings.spill.put(text, call.thread_id)
+        def keep(text: str) -> str | None:
+            try:
+                handle: object = self.settings.spill.put(text, call.thread_id)
+            except Exception:  # noqa: BLE001 - the store is the host's own code; the output is cut instead
+                _log.warning("callgate.spill_failed tool=%s", call.entry.name, exc_info=True)
+                return None
+            return handle if isinstance(handle, str) else None
+
+        return keep
 
     def fail(self, call: Call, error: ToolError) -> Failure:
         """End a call that was refused or that failed: receipt, log, report. Nothing here waits for anybody."""
@@ -299,7 +307,7 @@ class Pipeline:
         """Note that a body which was given up has ended; what it brought is dropped."""
         call.entry.slots.take_back()
         call.late_ms = (time.perf_counter() - call.began) * 1000
-        record = self.log.mark_late(call.invocation_id, call.late_ms)
+        record = self.log.mark_late(call.number, call.late_ms)
         if record is not None:
             call.scope.emit("tool.late", lambda: ToolLate(record))
 
@@ -346,6 +354,8 @@ def check_authorization(call: Call, answer: object) -> None:
 
 def denial_of(call: Call, error: BaseException) -> ToolError:
     """Turn what the host's authorization raised into a refusal: a policy that breaks must not let the call through."""
+    if issubclass(type(error), KeyboardInterrupt | SystemExit):
+        raise error
     if issubclass(type(error), ToolError):
         return cast("ToolError", error)
     denial = ToolDeniedError(call.entry.name, "it could not be authorized")
@@ -397,6 +407,7 @@ def _ended(
     output = None if written is None else written.text if len(written.text) <= _OUTPUT_KEPT else _digest(written.text)
     return EndedCall(
         _write_record,
+        call.number,
         (
             call.prefix,
             call.number,

@@ -318,10 +318,7 @@ class ToolRegistry:
         except Aborted as aborted:
             reason = aborted.reason
             pipeline.end_early(call, "aborted")
-        except asyncio.CancelledError:
-            pipeline.end_early(call, "cancelled")
-            raise
-        except (KeyboardInterrupt, SystemExit):
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             pipeline.end_early(call, "cancelled")
             raise
         raise reason

@@ -16,9 +16,7 @@ from typing import Any, Final, cast, get_args, get_origin
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import ValidationError
 
-from callgate.errors import ToolDefinitionError
 from callgate.tools.annotations import modern_types
-from callgate.tools.strictness import DEFINITION_FAULTS
 from callgate.values import ToolAnswer
 
 __all__ = ("ReturnCheck",)
@@ -57,7 +55,7 @@ class ReturnCheck:
             annotation = _final(resolve())
             self._words = annotation.__name__ if isinstance(annotation, type) else str(annotation)
             return TypeAdapter(modern_types(annotation), config=_config_for(annotation))
-        except (ToolDefinitionError, *DEFINITION_FAULTS):
+        except Exception:  # noqa: BLE001 - an annotated class may bring code of its own, and this is advice only
             return None
 
 
