@@ -214,7 +214,7 @@ def _first_step(pipeline: Pipeline, call: Call, place: tuple[Context, HostPool, 
         flight = call.flight = Flight(partial(pipeline.late, call))
         flight.interrupt = partial(_interrupt, pipeline, call, partial(call_in_loop, pool.loop, _cancel_host, flight, host))
         ride = call.ride = Ride(pool, host, body, context)
-        ride.begin(yielded, flight.finish)
+        ride.begin(yielded, flight)
         return WAITING
     raise failure
 

@@ -27,6 +27,8 @@ from contextvars import Context
 from sys import getrefcount
 from typing import Any, Final, TypeAlias, cast
 
+from callgate.running.flight import Flight
+
 __all__ = ("Body", "Finish", "Host", "HostPool", "Ride", "current_pool")
 
 _MAX_PARKED: Final = 1024
@@ -185,10 +187,10 @@ class Host:
 class Ride:
     """Take the steps of a body that waits, in its host's name, inside the task of the caller.
 
-    `finish(value, error)` is called when the body ends, here or later in its host.
+    Its flight is told when the body ends, here or later in its host.
     """
 
-    __slots__ = ("_body", "_context", "_finish", "_host", "_pool", "_yielded")
+    __slots__ = ("_body", "_context", "_flight", "_host", "_pool", "_yielded")
 
     def __init__(self, pool: "HostPool", host: Host, body: Body, context: Context) -> None:
         self._pool = pool
@@ -196,11 +198,11 @@ class Ride:
         self._body = body
         self._context = context
         self._yielded: object = None
-        self._finish: Finish | None = None
+        self._flight: Flight | None = None
 
-    def begin(self, yielded: object, finish: Finish) -> None:
-        """Note what the first step yielded, and who is to hear of the end."""
-        self._yielded, self._finish = yielded, finish
+    def begin(self, yielded: object, flight: Flight) -> None:
+        """Note what the first step yielded, and which flight is to hear of the end."""
+        self._yielded, self._flight = yielded, flight
         self._host.lent = True
 
     def disown(self) -> None:
@@ -235,7 +237,10 @@ class Ride:
             self._host.waiting = None
             if caller.cancelling() > cancels:
                 self._host.cancel()
-                self._last_step(self._host.take_request())
+                request = self._host.take_request()
+                if self._flight is not None:
+                    self._flight.stop("cancelled")  # so that the tool's signal speaks before it is told
+                self._last_step(request)
                 raise thrown if isinstance(thrown, asyncio.CancelledError) else asyncio.CancelledError
             request = self._host.take_request()
             if request is not None:
@@ -262,14 +267,14 @@ class Ride:
         return self._step(None, request or asyncio.CancelledError()) or self._hand_over()
 
     def _hand_over(self) -> bool:
-        assert self._finish is not None
-        self._host.carry(self._body, self._context, self._yielded, self._finish)
+        assert self._flight is not None
+        self._host.carry(self._body, self._context, self._yielded, self._flight.finish)
         return False
 
     def _end(self, value: object, error: BaseException | None) -> bool:
         self._host.give_back()
-        assert self._finish is not None
-        self._finish(value, error)
+        assert self._flight is not None
+        self._flight.finish(value, error)
         return True
 
 
