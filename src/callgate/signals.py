@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Self
 
-from callgate.errors import AbortedError
+from callgate.errors import AbortedError, UsageError, UsageError
 
 __all__ = ("AbortController", "AbortSignal")
 
@@ -107,11 +107,17 @@ class AbortController:
         self.signal = AbortSignal()
 
     def abort(self, reason: BaseException | str | None = None) -> None:
-        """Give the signal, with an exception as its reason or a text for an `AbortedError`; later calls do nothing."""
-        given = AbortedError(reason) if isinstance(reason, str) else reason
+        """Give the signal, with an exception as its reason or a text for an `AbortedError`; later calls do nothing.
+
+        Raises:
+            UsageError: the reason cannot be raised, or is a `StopIteration`, which no coroutine can raise.
+        """
+        given: object = AbortedError(reason) if isinstance(reason, str) else reason
+        if given is not None and (not isinstance(given, BaseException) or isinstance(given, StopIteration)):
+            raise UsageError(f"the reason of an abort is an exception or a text, not {type(given).__name__}")
         self.signal._give(given)  # noqa: SLF001 - of this module: the controller alone may give its signal
 
 
 def _call(listener: Listener) -> None:
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):  # not even what is no Exception may keep the others from hearing
         listener()

@@ -3,15 +3,21 @@
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextvars import Context
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
+from sys import getsizeof
 from typing import Final, cast
 
+from callgate.errors import AbortedError, OutputTooLargeError
 from callgate.registry.requests import Call
 from callgate.registry.starting import tell_progress
 from callgate.running.flight import Flight
 from callgate.running.stepping import Body
 
-__all__ = ("call_here", "needs_await", "ready", "thread_work", "to_coroutine")
+__all__ = ("MAX_COLLECTED_BYTES", "call_here", "needs_await", "ready", "thread_work", "to_coroutine")
 
+MAX_COLLECTED_BYTES: Final = 64 * 1024 * 1024
+"""The most that the items of one generator may take, as Python counts them without what they refer to."""
+
+_ITEM_BYTES: Final = 8
 _FINAL_KINDS: Final = frozenset({str, int, float, bool, type(None), dict, list, tuple})
 
 
@@ -46,22 +52,50 @@ def thread_work(call: Call, context: Context, flight: Flight) -> None:
 
 
 def _collect(call: Call, items: Generator[object, object, object]) -> list[object]:
-    collected: list[object] = []
-    for item in items:
-        tell_progress(call, item)
-        collected.append(item)
-    return collected
+    collected = _Collected(call)
+    try:
+        for item in items:
+            collected.add(item)
+    finally:
+        items.close()
+    return collected.items
 
 
 async def _collect_async(call: Call, items: AsyncGenerator[object, object]) -> list[object]:
-    collected: list[object] = []
+    collected = _Collected(call)
     try:
         async for item in items:
-            tell_progress(call, item)
-            collected.append(item)
+            collected.add(item)
     finally:
         await items.aclose()
-    return collected
+    return collected.items
+
+
+class _Collected:
+    """Collect what a generator gives, and tell each item as progress, no longer than somebody waits for it."""
+
+    __slots__ = ("_call", "_size", "items")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._size = 0
+        self.items: list[object] = []
+
+    def add(self, item: object) -> None:
+        """Take one item.
+
+        Raises:
+            ToolTimeoutError, AbortedError: the call was stopped; the generator is to be closed.
+            OutputTooLargeError: the items together are larger than any answer.
+        """
+        flight = self._call.flight
+        if flight is not None and flight.verdict is not None:
+            raise AbortedError("the call was stopped while its generator went on")
+        self._size += _ITEM_BYTES + getsizeof(item, 0)
+        if self._size > MAX_COLLECTED_BYTES:
+            raise OutputTooLargeError(self._call.entry.name, self._size, MAX_COLLECTED_BYTES)
+        tell_progress(self._call, item)
+        self.items.append(item)
 
 
 async def ready(value: object) -> object:

@@ -58,6 +58,9 @@ Authorize: TypeAlias = Callable[[Call], object]
 _log: Final = logging.getLogger("callgate")
 _INPUT_KEPT: Final = 4096
 _OUTPUT_KEPT: Final = 1024
+_REPAIR_ROUNDS: Final = 8
+_MOST_REPAIRS: Final = 100
+_LONGEST_CODE: Final = 128
 _NO_CONTEXT: Final = CallContext()
 _CLOSED: Final = "its registry was closed"
 _HUNG: Final = "too many of its calls did not stop at their limit and still run; it takes calls again when one returns"
@@ -178,21 +181,26 @@ class Pipeline:
         return entry
 
     def _repair(self, call: Call, options: ExecutionOptions, arguments: dict[str, object], refused: InputRefused) -> None:
-        entry = call.entry
-        ignored = options.ignored_arguments & arguments.keys() & set(refused.unknown)
-        repaired = {key: value for key, value in arguments.items() if key not in ignored}
-        repairs = tuple(f"{name}: ignored" for name in sorted(ignored))
-        mended = repair_arguments(entry.schema, repaired, refused.problems) if options.repair else None
-        if mended is not None:
-            repaired, repairs = mended.arguments, repairs + mended.repairs
-        if not repairs:
-            raise InvalidInputError(entry.name, refused.problems)
-        text, arguments = read_arguments(entry.name, repaired)
-        call.text, call.repairs = text, call.repairs + repairs
-        try:
-            call.arguments = entry.parse(text, arguments)
-        except InputRefused as again:  # what was text may hold what is to be repaired itself; each round repairs something
-            self._repair(call, options, arguments, again)
+        """Mend refused arguments in rounds, for what was text may hold what is to be mended itself.
+
+        Raises:
+            InvalidInputError: what is left is not mendable, or is not after a few rounds.
+        """
+        entry, repairs = call.entry, list(call.repairs)
+        for _ in range(_REPAIR_ROUNDS):
+            mended, done = _mended(entry, options, arguments, refused)
+            if not done:
+                break
+            call.text, arguments = read_arguments(entry.name, mended)
+            repairs += done
+            call.repairs = tuple(repairs[:_MOST_REPAIRS]) + _surplus(len(repairs) - _MOST_REPAIRS)
+            try:
+                call.arguments = entry.parse(call.text, arguments)
+            except InputRefused as again:
+                refused = again
+            else:
+                return
+        raise InvalidInputError(entry.name, refused.problems)
 
     def settle(self, call: Call, value: object) -> ToolResult[object]:
         """Turn what the tool gave into the result: output, cap, receipt.
@@ -267,9 +275,9 @@ class Pipeline:
         if not call.text and type(call.raw) is str:  # it could not be read: the receipt still tells how much it was
             call.text = call.raw.encode("utf-8", "surrogatepass")
         with contextlib.suppress(Exception):  # a tool's own error class may forbid it
-            error.invocation_id = error.invocation_id or call.invocation_id
+            error.invocation_id = call.invocation_id
         status: CallStatus = "denied" if isinstance(error, ToolDeniedError) else "failed"
-        ended = _ended(call, status, code=self._code(error), error_status=_fact(error, "status", int, ToolError.status))
+        ended = _ended(call, status, code=self._code(error), error_status=_status_of(error))
         self.log.append(ended)
         record = ended.record()
         _tell_failed(call, record, error)
@@ -330,7 +338,7 @@ class Pipeline:
             code: object = None if name_code is None else name_code(original_error(error))
         except Exception:  # noqa: BLE001 - the host's own code; the call has failed already, and the error's code is true
             code = None
-        return code if type(code) is str and code else _fact(error, "code", str, ToolError.code)
+        return code if type(code) is str and code else _fact(error, "code", str, ToolError.code)[:_LONGEST_CODE]
 
 
 def _fact(error: ToolError, name: str, kind: type[T], otherwise: T) -> T:
@@ -340,6 +348,25 @@ def _fact(error: ToolError, name: str, kind: type[T], otherwise: T) -> T:
     except Exception:  # noqa: BLE001 - the tool's own code
         return otherwise
     return value if type(value) is kind else otherwise
+
+
+def _status_of(error: ToolError) -> int:
+    status = _fact(error, "status", int, ToolError.status)
+    return status if 100 <= status <= 599 else ToolError.status
+
+
+def _mended(
+    entry: Entry, options: ExecutionOptions, arguments: dict[str, object], refused: InputRefused
+) -> tuple[dict[str, object], tuple[str, ...]]:
+    ignored = options.ignored_arguments & arguments.keys() & set(refused.unknown)
+    kept = {key: value for key, value in arguments.items() if key not in ignored}
+    done = tuple(f"{name}: ignored" for name in sorted(ignored))
+    mended = repair_arguments(entry.schema, kept, refused.problems) if options.repair else None
+    return (kept, done) if mended is None else (mended.arguments, done + mended.repairs)
+
+
+def _surplus(number: int) -> tuple[str, ...]:
+    return (f"and {number} more",) if number > 0 else ()
 
 
 def check_authorization(call: Call, answer: object) -> None:

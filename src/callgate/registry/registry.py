@@ -261,7 +261,7 @@ class ToolRegistry:
         """
         end = await self._drive(Call(request, arguments, keywords))
         if isinstance(end, Failure):
-            raise end.error
+            raise end.error.with_traceback(None)  # a tool may raise one error for ever: its trace must not grow
         return end
 
     def invoke(
@@ -276,7 +276,7 @@ class ToolRegistry:
         """
         end = self._drive_blocking(Call(request, arguments, keywords))
         if isinstance(end, Failure):
-            raise end.error
+            raise end.error.with_traceback(None)  # a tool may raise one error for ever: its trace must not grow
         return end
 
     async def execute(
@@ -321,7 +321,7 @@ class ToolRegistry:
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             pipeline.end_early(call, "cancelled")
             raise
-        raise reason
+        raise reason.with_traceback(None)
 
     def _drive_blocking(self, call: Call) -> ToolResult[Any] | Failure:
         pipeline = self._pipeline
@@ -338,7 +338,7 @@ class ToolRegistry:
         except (KeyboardInterrupt, SystemExit):
             pipeline.end_early(call, "cancelled")
             raise
-        raise reason
+        raise reason.with_traceback(None)
 
     # ── closing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

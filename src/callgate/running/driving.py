@@ -8,14 +8,11 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from callgate.running.flight import Flight
 from callgate.signals import AbortSignal
 
-__all__ = ("CANCEL_GRACE_S", "await_flight", "block_on_flight", "call_in_loop", "settle_cancelled")
-
-CANCEL_GRACE_S: Final = 5.0
+__all__ = ("await_flight", "block_on_flight", "call_in_loop", "settle_cancelled")
 
 
 async def await_flight(flight: Flight, limit_s: float | None, signal: AbortSignal | None, *, same_thread: bool) -> None:
@@ -23,7 +20,7 @@ async def await_flight(flight: Flight, limit_s: float | None, signal: AbortSigna
 
     Raises:
         asyncio.CancelledError: when the waiting task was cancelled from outside. The body has then been interrupted and
-            has ended, or has had `CANCEL_GRACE_S` seconds to do so.
+            has ended, or has had `cancel_grace_s` seconds to do so.
     """
     loop = asyncio.get_running_loop()
     watch = _Watch(loop, flight)
@@ -54,7 +51,7 @@ async def settle_cancelled(flight: Flight) -> None:
     loop = asyncio.get_running_loop()
     watch = _Watch(loop, flight)
     flight.on_end(partial(call_in_loop, loop, watch.wake))
-    watch.wake_in(CANCEL_GRACE_S)
+    watch.wake_in(flight.cancel_grace_s)
     try:
         await watch.future
     finally:
@@ -72,7 +69,7 @@ def block_on_flight(flight: Flight, limit_s: float | None, signal: AbortSignal |
     flight.on_stop(noticed.set)
     deaf = None if signal is None else signal.add_listener(partial(flight.stop, "aborted"))
     try:
-        if not noticed.wait(limit_s):
+        if not noticed.wait(None if limit_s is None else min(limit_s, threading.TIMEOUT_MAX)):
             flight.stop("timeout")
         if not ended.is_set():
             ended.wait(flight.grace_s)
@@ -98,7 +95,8 @@ class _Watch:
             self.future.set_result(None)
 
     def start_grace(self) -> None:
-        self.wake_in(CANCEL_GRACE_S if self._flight.verdict == "cancelled" else self._flight.grace_s)
+        flight = self._flight
+        self.wake_in(flight.cancel_grace_s if flight.verdict == "cancelled" else flight.grace_s)
 
     def close(self) -> None:
         if self._grace is not None:

@@ -8,19 +8,21 @@ import threading
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
-__all__ = ("GRACE_S", "Flight", "Verdict")
+__all__ = ("CANCEL_GRACE_S", "GRACE_S", "Flight", "Verdict")
 
 Verdict: TypeAlias = Literal["timeout", "aborted", "cancelled"]
 Late: TypeAlias = Callable[[], None]
 
 GRACE_S: Final = 0.02
+CANCEL_GRACE_S: Final = 5.0
 
 
 class Flight:
     """Be the meeting point of a body and its caller.
 
     `interrupt` asks the body to stop and must not block; `grace_s` is how long the caller waits for it to do so before
-    it is answered without it. `verdict` says why the body was interrupted (None: it was not), `ended` whether it ended.
+    it is answered without it, `cancel_grace_s` how long when the caller's task was cancelled. `verdict` says why the body
+    was interrupted (None: it was not), `ended` whether it ended.
     """
 
     __slots__ = (
@@ -28,6 +30,7 @@ class Flight:
         "_on_late",
         "_on_stop",
         "_wake",
+        "cancel_grace_s",
         "ended",
         "error",
         "given_up",
@@ -37,13 +40,14 @@ class Flight:
         "verdict",
     )
 
-    def __init__(self, on_late: Late, grace_s: float = GRACE_S) -> None:
+    def __init__(self, on_late: Late) -> None:
         self._lock = threading.Lock()
         self._on_late = on_late
         self._wake: Callable[[], None] | None = None
         self._on_stop: Callable[[], None] = _nothing
         self.interrupt: Callable[[], None] = _nothing
-        self.grace_s = grace_s
+        self.grace_s = GRACE_S
+        self.cancel_grace_s = CANCEL_GRACE_S
         self.ended = False
         self.given_up = False
         self.verdict: Verdict | None = None
@@ -86,8 +90,10 @@ class Flight:
                 return
             self.verdict = verdict
             told = self._on_stop
-        self.interrupt()
-        told()
+        try:
+            self.interrupt()
+        finally:
+            told()
 
     def give_up(self) -> bool:
         """Stop waiting for a body that has not ended; tell whether it still runs, so that its end will come late."""

@@ -106,15 +106,20 @@ class Host:
         """Take the host back when its body has ended without being carried.
 
         A host that was ever cancelled would tell so to the next body, and one that somebody still holds (a timer that will
-        call `task.cancel`) could be cancelled in its name: both end here.
+        call `task.cancel`) could be cancelled in its name; one with callbacks has to end for them to run. All end here.
         """
         self.lent = False
         if self.gate.done():
             return
-        if self.task.cancelling() or getrefcount(self.task) > self.references:
+        if self._is_spent():
             self.gate.set_result(None)
         else:
             self._pool.parked.append(self)
+
+    def _is_spent(self) -> bool:
+        """Tell whether the task was marked by a body: cancelled once, held by somebody, or waited for by callbacks."""
+        callbacks: object = getattr(self.task, "_callbacks", None)
+        return bool(callbacks) or bool(self.task.cancelling()) or getrefcount(self.task) > self.references
 
     async def _live(self) -> None:
         while len(self._pool.parked) < _MAX_PARKED:
@@ -126,7 +131,7 @@ class Host:
             self._body = self._context = self._yielded = self._finish = None
             self.lent = False
             finish(value, error)
-            if self.task.cancelling() or getrefcount(self.task) > self.references:
+            if self._is_spent():
                 return
 
     @types.coroutine
@@ -156,6 +161,10 @@ class Host:
                 self.waiting.cancel()
         self.gate = self._pool.loop.create_future()
 
+    def _tell_gone(self, error: BaseException) -> None:
+        if self._finish is not None and not self._pool.loop.is_running():
+            self._finish(None, error)
+
     @types.coroutine
     def _rest(self, cancelled: asyncio.CancelledError | None) -> Generator[object, object, tuple[object, BaseException | None]]:
         body, context, waiting = self._body, self._context, self._yielded
@@ -180,6 +189,7 @@ class Host:
             return stop.value, None
         except BaseException as error:
             if gone:
+                self._tell_gone(error)
                 raise
             return None, error  # the body's end, told to whoever waits for it
 
@@ -229,8 +239,9 @@ class Ride:
             self._host.waiting = cast("asyncio.Future[Any] | None", self._yielded)
             try:
                 sent = yield self._yielded
-            except GeneratorExit:
+            except GeneratorExit as gone:  # the caller's loop is gone
                 self._body.close()
+                self._end(None, gone)
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever reaches the task is looked at below
                 thrown = error
