@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Self
 
-from callgate.errors import AbortedError, UsageError, UsageError
+from callgate.errors import AbortedError, UsageError
 
 __all__ = ("AbortController", "AbortSignal")
 

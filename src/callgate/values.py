@@ -5,12 +5,15 @@ UTF-8 bytes (`_bytes`).
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
+
+from callgate.errors import UsageError
 
 __all__ = (
     "NO_ARTIFACTS",
@@ -29,6 +32,7 @@ __all__ = (
     "ToolResult",
     "Unset",
     "canonical_json",
+    "check_limit",
     "digest_of_input",
 )
 
@@ -71,6 +75,9 @@ class ExecutionOptions:
     `time.monotonic()` that the call cannot outlive whatever its limits say. `max_output_bytes` goes before the tool's
     own cap (None: no cap). `repair` switches the schema-driven repair of arguments and names. `ignored_arguments` are
     names that this caller's model always adds and that are dropped when a tool does not know them.
+
+    Raises:
+        UsageError: a value is out of range or of another type.
     """
 
     timeout_s: float | None | Unset = UNSET
@@ -78,6 +85,33 @@ class ExecutionOptions:
     max_output_bytes: int | None | Unset = UNSET
     repair: bool = True
     ignored_arguments: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is not UNSET:
+            check_limit("timeout_s", self.timeout_s)
+        if self.max_output_bytes is not UNSET:
+            check_limit("max_output_bytes", self.max_output_bytes, whole=True)
+        if self.deadline is not None and not _is_number(self.deadline):
+            raise UsageError(f"deadline must be a moment of time.monotonic(), or None, not {self.deadline!r}")
+        ignored: object = self.ignored_arguments
+        if isinstance(ignored, str):
+            raise UsageError("ignored_arguments must be a set of names, not one text")
+
+
+def check_limit(name: str, value: object, *, whole: bool = False) -> None:
+    """Check a limit that a host sets: None, or a finite number above 0 (`whole`: without a fraction).
+
+    Raises:
+        UsageError: it is another thing; nothing has happened then.
+    """
+    if value is None or (_is_number(value, whole=whole) and value > 0):  # type: ignore[operator]  # it is a number
+        return
+    raise UsageError(f"{name} must be a {'whole ' if whole else ''}number above 0, or None, not {value!r}")
+
+
+def _is_number(value: object, *, whole: bool = False) -> bool:
+    kinds = int if whole else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +217,11 @@ class ToolResult(Generic[T]):
     other bytes for the model; `artifacts` are for the program alone; `invocation` is the receipt.
     """
 
-    value: T
-    text: str
+    value: T = field(repr=False)
+    text: str = field(repr=False)
     ended: EndedCall = field(repr=False)
     blocks: tuple[ContentBlock, ...] = ()
-    artifacts: Mapping[str, object] = field(default_factory=lambda: NO_ARTIFACTS)
+    artifacts: Mapping[str, object] = field(default_factory=lambda: NO_ARTIFACTS, repr=False)
 
     @property
     def invocation(self) -> ToolCallRecord:
@@ -202,12 +236,12 @@ class ToolReply:
     `error` is the failure itself, for the program; `value` what the tool returned when it succeeded.
     """
 
-    text: str
+    text: str = field(repr=False)
     is_error: bool
     invocation: ToolCallRecord
     blocks: tuple[ContentBlock, ...] = ()
-    value: object = None
-    error: BaseException | None = None
+    value: object = field(default=None, repr=False)
+    error: BaseException | None = field(default=None, repr=False)
 
 
 def canonical_json(text: bytes | str) -> bytes:

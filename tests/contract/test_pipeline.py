@@ -116,7 +116,7 @@ def test_p1_without_an_offer_an_unknown_name_is_404(call):
     assert (error.status, error.code, error.tool) == (404, "tool_not_found", "b")
 
 
-@pytest.mark.parametrize("offer", [["a"], ("a",), {"a"}, "a", iter(["a"])], ids=["list", "tuple", "set", "text", "iterator"])
+@pytest.mark.parametrize("offer", [["a"], ("a",), {"a"}, iter(["a"])], ids=["list", "tuple", "set", "iterator"])
 def test_p1_a_registered_name_outside_the_offer_is_403(call, offer):
     error = failure(call, ToolRegistry([named("a"), named("b")]), "b", tools=offer)
     assert isinstance(error, ToolNotOfferedError)

@@ -5,13 +5,15 @@ Exit codes: 0 done; 1 `check` found something; 2 a wrong command line or target;
 """
 
 import asyncio
+import codecs
+import io
 import json
 import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import IntEnum
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console, RenderableType
@@ -59,6 +61,20 @@ def options(
 ) -> None:
     """Look at the tools of a file or module, call one as a model would, and check their definitions."""
     logging.getLogger("callgate").addHandler(logging.StreamHandler() if log else logging.NullHandler())
+    codecs.register_error(_ESCAPED, _json_escape)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
+
+
+_ESCAPED: Final = "callgate.escaped"
+
+
+def _json_escape(error: UnicodeError) -> tuple[str, int]:
+    r"""Write what the output's encoding lacks as \uXXXX, which JSON reads back; `backslashreplace` writes \xXX, too."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 @app.command("list")
@@ -118,7 +134,9 @@ def check(
     if as_json:
         _print([asdict(finding) for finding in found])
     else:
-        _print(findings_table(found) if found else Text(f"{count} tools, nothing found", style="green"))
+        _print(
+            findings_table(found) if found else Text(f"{count} {'tool' if count == 1 else 'tools'}, nothing found", style="green")
+        )
     wrong = {"error", "warning"} if strict else {"error"}
     raise typer.Exit(ExitCode.FOUND if any(finding.level in wrong for finding in found) else ExitCode.DONE)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from callgate.errors import UsageError
+from callgate.errors import ToolDefinitionError, UsageError
 from callgate.registry import ToolRegistry
 from callgate.tools.tool import Tool, as_tool, is_tool
 
@@ -29,8 +29,18 @@ def load_registry(target: str) -> ToolRegistry:
     module, are put on the import path, so that worker processes find the tools again.
 
     Raises:
-        TargetError: when there is nothing of that name, no tool in it, or importing it raised.
+        TargetError: when there is nothing of that name, no tool in it, or its code raised.
+        ToolDefinitionError: when a tool of it cannot work.
     """
+    try:
+        return _found_registry(target)
+    except (KeyboardInterrupt, TargetError, ToolDefinitionError):
+        raise
+    except BaseException as error:  # what is looked at is the user's, and may raise anything
+        raise TargetError(f"looking for tools in {target!r} raised {_described(error)}") from error
+
+
+def _found_registry(target: str) -> ToolRegistry:
     place, _, attribute = target.partition(":")
     module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place, Path.cwd())
     if not attribute:
@@ -68,13 +78,25 @@ def _import_module(name: str, folder: Path) -> ModuleType:
                 f"there is no module {error.name!r}; a target is file.py, file.py:attribute or module:attribute"
             ) from error
         raise _import_failure(name, error) from error
-    except Exception as error:  # the module is the user's code, and may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the module is the user's code, and may raise anything: a script's `sys.exit()`, too
         raise _import_failure(name, error) from error
 
 
-def _import_failure(name: str, error: Exception) -> TargetError:
+def _import_failure(name: str, error: BaseException) -> TargetError:
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return TargetError(f"importing {name!r} raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})")
+    return TargetError(f"importing {name!r} raised {_described(error)} ({frame.filename}:{frame.lineno})")
+
+
+def _described(error: BaseException) -> str:
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - the user's own `__str__`
+        return kind
 
 
 def _attribute(module: ModuleType, attribute: str) -> object:
@@ -85,15 +107,15 @@ def _attribute(module: ModuleType, attribute: str) -> object:
 
 
 def _registry_of_value(value: object, target: str) -> ToolRegistry:
-    if isinstance(value, ToolRegistry):
-        return value
-    if isinstance(value, list | tuple):
+    if issubclass(type(value), ToolRegistry):  # not `isinstance`, which asks the value for its `__class__`
+        return cast("ToolRegistry", value)
+    if issubclass(type(value), list | tuple):
         return ToolRegistry([_tool(each, target) for each in cast("Iterable[object]", value)])
     return ToolRegistry([_tool(value, target)])
 
 
 def _tool(value: object, target: str) -> Tool[Any, Any]:
-    if not is_tool(value):  # `as_tool` takes any callable, and a module is full of callables that are no tools
+    if not _is_tool(value):  # `as_tool` takes any callable, and a module is full of callables that are no tools
         kind = type(value).__name__
         raise TargetError(
             f"{target!r} holds a {kind}; expected a ToolRegistry, a Tool, a function with @tool, or a list of these"
@@ -101,9 +123,19 @@ def _tool(value: object, target: str) -> Tool[Any, Any]:
     return as_tool(value)
 
 
+def _is_tool(value: object) -> bool:
+    """Take what cannot be asked for no tool: a module may hold proxies, which raise until what they stand for is there."""
+    try:
+        return is_tool(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - the user's own `__getattr__` or `__class__`
+        return False
+
+
 def _registry_of_module(module: ModuleType, place: str) -> ToolRegistry:
     values = vars(module)
-    registries = {id(value): name for name, value in values.items() if isinstance(value, ToolRegistry)}
+    registries = {id(value): name for name, value in values.items() if issubclass(type(value), ToolRegistry)}
     if len(registries) > 1:
         raise TargetError(
             f"{place!r} has more than one registry; name one: {_joined(f'{place}:{name}' for name in registries.values())}"
@@ -111,7 +143,7 @@ def _registry_of_module(module: ModuleType, place: str) -> ToolRegistry:
     if registries:
         (name,) = registries.values()
         return _registry_of_value(values[name], place)
-    tools = {id(value): value for value in values.values() if is_tool(value)}
+    tools = {id(value): value for value in values.values() if _is_tool(value)}
     if not tools:
         raise TargetError(
             f"{place!r} has neither a ToolRegistry nor a function with @tool at its top level; it has {_public_names(module)}"

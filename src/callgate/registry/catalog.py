@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MethodType
 from typing import Any, Final
 
-from callgate.errors import DuplicateToolError, ToolError, ToolNotFoundError, ToolNotOfferedError
+from callgate.errors import DuplicateToolError, RegistrySealedError, ToolError, ToolNotFoundError, ToolNotOfferedError, UsageError
 from callgate.registry.entry import Entry, Limits, entry_of
 from callgate.tools.naming import LooseIndex, loose_index, match_loosely, nearest_names
 from callgate.tools.spill import READ_OUTPUT
@@ -25,10 +25,17 @@ class Offer(Mapping[str, Entry]):
     not in it.
     """
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_loose")
 
     def __init__(self, entries: dict[str, Entry]) -> None:
         self._entries = entries
+        self._loose: LooseIndex | None = None
+
+    def loose(self) -> LooseIndex:
+        """Give the names by their loose spelling."""
+        if self._loose is None:
+            self._loose = loose_index(self._entries)
+        return self._loose
 
     def __getitem__(self, name: str) -> Entry:
         return self._entries[name]
@@ -47,7 +54,7 @@ class Offer(Mapping[str, Entry]):
 class Catalog:
     """Keep the entries in the order of registration, and those of tools that calls bring along."""
 
-    __slots__ = ("_guests", "_limits", "_lock", "_loose", "_make_reader", "_reader_entry", "_sources", "entries")
+    __slots__ = ("_guests", "_limits", "_lock", "_loose", "_make_reader", "_reader_entry", "_sources", "entries", "sealed")
 
     def __init__(self, limits: Limits, make_reader: Callable[[], Tool[Any, Any]]) -> None:
         """Start empty; `make_reader` makes the built-in tool that goes with each tool which keeps its large outputs."""
@@ -57,8 +64,14 @@ class Catalog:
         self._sources: dict[object, Entry] = {}
         self._limits = limits
         self._lock = threading.Lock()
-        self._guests: dict[Tool[Any, Any], Entry] = {}
-        self._loose: LooseIndex | None = None
+        self._guests: dict[object, Entry] = {}
+        self.sealed = False
+        self._loose: tuple[dict[str, Entry], LooseIndex] | None = None
+
+    def seal(self) -> None:
+        """Take no more tools; a registration that is under way ends before this or is refused."""
+        with self._lock:
+            self.sealed = True
 
     def add(self, tools: Iterable[object]) -> None:
         """Register all of `tools` or none.
@@ -66,23 +79,32 @@ class Catalog:
         Raises:
             ToolDefinitionError: when one of them cannot work.
             DuplicateToolError: when a name is taken, in the catalog or twice among `tools`.
+            RegistrySealedError: the catalog is sealed.
         """
+        things = listed("tools", tools)
+        if self.sealed:
+            raise RegistrySealedError(as_tool(things[0]).name if things else "(none)")
         fresh: dict[str, Entry] = {}
         sources: dict[object, Entry] = {}
-        for thing in tools:
+        for thing in things:
             entry = sources[_key(thing)] = entry_of(as_tool(thing), self._limits)
-            if entry.name in fresh or entry.name in self.entries:
+            if fresh.setdefault(entry.name, entry) is not entry:
                 raise DuplicateToolError(entry.name)
-            fresh[entry.name] = entry
+        with self._lock:
+            self._enter(fresh, sources)
+
+    def _enter(self, fresh: dict[str, Entry], sources: dict[object, Entry]) -> None:
+        if self.sealed:
+            raise RegistrySealedError(next(iter(fresh), "(none)"))
+        taken = fresh.keys() & self.entries.keys()
+        if taken:
+            raise DuplicateToolError(min(taken))
         if any(entry.on_oversize == "spill" for entry in fresh.values()) and READ_OUTPUT not in self.entries:
             fresh.setdefault(READ_OUTPUT, self._reader())
-        with self._lock:
-            taken = fresh.keys() & self.entries.keys()
-            if taken:
-                raise DuplicateToolError(min(taken))
-            self.entries.update(fresh)
-            self._sources.update(sources)
-            self._loose = None
+        # A new dict, not a changed one: whoever walks over the old one in another thread is not disturbed.
+        self.entries = {**self.entries, **fresh}
+        self._sources = {**self._sources, **sources}
+        self._loose = None
 
     def offer(self, tools: Iterable[object]) -> Offer:
         """Give what a call may run that was offered `tools`: names of the catalog, its tools, or additional tools.
@@ -94,7 +116,7 @@ class Catalog:
         if isinstance(tools, Offer):
             return tools
         offered: dict[str, Entry] = {}
-        for item in (tools,) if isinstance(tools, str) else tools:
+        for item in listed("tools", tools):
             entry = self._named(item) if isinstance(item, str) else self._entry(item)
             if entry is None:
                 continue
@@ -116,6 +138,9 @@ class Catalog:
         known = self._sources.get(_key(thing))
         if known is not None:
             return known
+        guest = self._guests.get(_key(thing))
+        if guest is not None and guest.name not in self.entries:
+            return guest
         tool = as_tool(thing)
         registered = self.entries.get(tool.name)
         if registered is not None and registered.tool is tool:
@@ -123,19 +148,17 @@ class Catalog:
         if registered is not None:
             raise DuplicateToolError(tool.name, "the call brings a tool with the name of a registered one")
         with self._lock:
-            guest = self._guests.get(tool)
-            if guest is None:
-                guest = self._guests[tool] = entry_of(tool, self._limits)
-                self._forget_guests()
+            guest = self._guests.setdefault(_key(thing), entry_of(tool, self._limits))
+            self._forget_guests()
             return guest
 
     def _forget_guests(self) -> None:
         """Keep the entries of the newest additional tools, and of older ones only while something of theirs runs."""
         surplus = len(self._guests) - _KEPT_GUESTS
         if surplus > 0:
-            idle = [tool for tool, entry in self._guests.items() if not entry.slots.held]
-            for tool in idle[:surplus]:
-                del self._guests[tool]
+            idle = [key for key, entry in self._guests.items() if not entry.slots.held]
+            for key in idle[:surplus]:
+                del self._guests[key]
 
     def all_entries(self) -> tuple[Entry, ...]:
         """Give the entries of the catalog and of the tools that calls have brought along and that still exist."""
@@ -147,13 +170,13 @@ class Catalog:
         if type(name) is not str:
             return None
         if offer is not None:
-            found = match_loosely(name, loose_index(offer))
+            found = match_loosely(name, offer.loose())
             return None if found is None else offer[found]
-        index = self._loose
-        if index is None:
-            index = self._loose = loose_index(self.entries)
-        found = match_loosely(name, index)
-        return None if found is None else self.entries[found]
+        entries, index = self.entries, self._loose
+        if index is None or index[0] is not entries:
+            index = self._loose = entries, loose_index(entries)
+        found = match_loosely(name, index[1])
+        return None if found is None else entries[found]
 
     def refusal(self, name: object, offer: Offer | None) -> ToolError:
         """Make the error for a name that the call cannot run: 404 without an offer, 403 with one (contract row P1)."""
@@ -182,6 +205,17 @@ class _Same:
 
     def __hash__(self) -> int:
         return id(self.thing)
+
+
+def listed(what: str, tools: Iterable[object]) -> list[object]:
+    """Give what a host lists as tools.
+
+    Raises:
+        UsageError: it is one thing and no list.
+    """
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise UsageError(f"{what} must be a list of tools or of their names, not {type(tools).__name__}: pass [{what[:-1]}]")
+    return list(tools)
 
 
 def shown_name(name: object) -> str:

@@ -18,7 +18,7 @@ from callgate.errors import AbortedError
 from callgate.registry.bodies import call_here, needs_await, ready, thread_work, to_coroutine
 from callgate.registry.pipeline import Aborted, Pipeline, check_authorization, denial_of, failure_of, reason_of
 from callgate.registry.requests import Call
-from callgate.registry.starting import seconds_left, start, timeout_of
+from callgate.registry.starting import holders, seconds_left, start, timeout_of
 from callgate.running.driving import await_flight, block_on_flight, call_in_loop, settle_cancelled
 from callgate.running.flight import Flight, Verdict
 from callgate.running.portal import run_in_portal
@@ -79,6 +79,7 @@ async def run_async(pipeline: Pipeline, call: Call) -> object:
         if call.begun is not None:
             return await _await_body(pipeline, call, *call.begun)
         if entry.slots.limit is not None:
+            _refuse_waiting_for_itself(pipeline, call)
             _take_place(pipeline, call, await wait_for_slot(entry.slots, call.signal, _patience_s(call)))
         elif entry.slots.refusing:
             raise pipeline.refused(entry)
@@ -150,6 +151,7 @@ def run_sync(pipeline: Pipeline, call: Call) -> object:
     entry = call.entry
     if entry.is_async and entry.run_in == "inline":
         return run_in_portal(partial(run_async, pipeline, call))
+    _refuse_waiting_for_itself(pipeline, call)
     _take_place(pipeline, call, block_for_slot(entry.slots, call.signal, _patience_s(call)))
     try:
         context = start(pipeline, call)
@@ -253,6 +255,8 @@ def _launch(pipeline: Pipeline, call: Call, context: Context) -> Flight:
         work = partial(process_work, call, context, flight, seconds_left(pipeline, call))
     else:
         flight.interrupt = partial(_interrupt, pipeline, call, _nothing)
+        if not call.entry.wants_context:  # it cannot hear that it is to stop: to wait for it would only be to wait
+            flight.cancel_grace_s = flight.grace_s
         work = partial(thread_work, call, context, flight)
     try:
         _threads.submit(work)
@@ -326,6 +330,13 @@ def _interrupt(pipeline: Pipeline, call: Call, stop_body: Callable[[], None]) ->
     if call.stopper is not None and call.flight is not None:
         call.stopper.abort(_reason_for(pipeline, call, call.flight.verdict))
     stop_body()
+
+
+def _refuse_waiting_for_itself(pipeline: Pipeline, call: Call) -> None:
+    """Refuse a call that would wait for a turn which its own callers hold, one inside the other, for ever."""
+    slots = call.entry.slots
+    if slots.limit is not None and slots.held >= slots.limit and holders().count(slots) >= slots.limit:
+        raise pipeline.unavailable(call.entry, "all its turns are held by calls that wait for this one")
 
 
 def _take_place(pipeline: Pipeline, call: Call, place: Place) -> None:

@@ -5,11 +5,18 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
-from callgate.errors import ToolFailedError
+from callgate.errors import OutputTooLargeError, ToolFailedError
 from callgate.registry.requests import Call
 from callgate.registry.starting import tell_progress
 from callgate.running.flight import Flight
-from callgate.running.processes import ProcessAborted, ProcessDied, ProcessJob, ProcessPool, ProcessTimeout
+from callgate.running.processes import (
+    ProcessAborted,
+    ProcessDied,
+    ProcessJob,
+    ProcessOutputTooLarge,
+    ProcessPool,
+    ProcessTimeout,
+)
 from callgate.signals import AbortController
 from callgate.tools.context import ToolContext
 
@@ -36,12 +43,20 @@ def process_work(call: Call, context: Context, flight: Flight, timeout_s: float 
     if flight.verdict is not None:
         stopper.abort()
     try:
-        value = shared_processes().run(_job(call, context), stop=stopper.signal, timeout_s=timeout_s)
-    except ProcessTimeout:
+        job, deadline = _job(call, context), call.options.deadline
+        value = shared_processes().run(job, stop=stopper.signal, timeout_s=timeout_s, deadline=deadline)
+    except ProcessTimeout as late:
+        # A start that took long can let the deadline come before a limit that was the shorter one when the call came.
+        if late.by_deadline and call.limit_source != "deadline":
+            call.limit_s, call.limit_source = late.limit_s, "deadline"
         flight.stop("timeout")
         flight.finish(None, None)
     except ProcessAborted as aborted:
         flight.finish(None, aborted)
+    except ProcessOutputTooLarge as large:
+        too_large = OutputTooLargeError(call.entry.name, large.size_bytes, large.limit_bytes)
+        too_large.__cause__ = large
+        flight.finish(None, too_large)
     except ProcessDied as died:
         failure = ToolFailedError(call.entry.name, "its process ended without an answer")
         failure.__cause__ = died

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, Unpack
 
 from callgate.diagnostics import DiagnosticContext, default_diagnostics
-from callgate.errors import RegistrySealedError, ToolError
+from callgate.errors import ToolError, UsageError
 from callgate.registry.catalog import Catalog, Offer
 from callgate.registry.drivers import WAITING, run_async, run_at_once, run_sync, wait_for_authorization
 from callgate.registry.entry import Limits
@@ -16,10 +16,10 @@ from callgate.registry.pipeline import Aborted, Authorize, Failure, Pipeline, Se
 from callgate.registry.requests import Call, CallKeywords, ErrorPorts, ToolInvocationRequest
 from callgate.registry.spilling import reader_tool
 from callgate.reporting import ErrorReporter, ReportHandler, ToolErrorReport, format_tool_error
-from callgate.running.portal import run_in_portal
+from callgate.running.portal import PortalError, run_in_portal
 from callgate.tools.spill import MemorySpill, SpillStore
-from callgate.tools.tool import Tool, as_tool
-from callgate.values import CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult
+from callgate.tools.tool import Tool
+from callgate.values import CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult, check_limit
 
 __all__ = ("RunningCall", "ToolRegistry")
 
@@ -58,6 +58,7 @@ class ToolRegistry:
 
     Raises:
         ToolDefinitionError, DuplicateToolError: for `tools` that cannot be registered.
+        UsageError: a setting is out of range or of another type.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of a registry, keywords all
@@ -75,6 +76,12 @@ class ToolRegistry:
         spill: SpillStore | None = None,
         kept_events: int = _KEPT_EVENTS,
     ) -> None:
+        check_limit("default_timeout_s", default_timeout_s)
+        check_limit("default_max_output_bytes", default_max_output_bytes, whole=True)
+        check_limit("max_abandoned", max_abandoned or -1, whole=True)
+        check_limit("kept_events", kept_events or -1, whole=True)
+        if authorize is not None and not callable(authorize):
+            raise UsageError(f"authorize must be a function of one call, not {type(authorize).__name__}")
         store = spill or MemorySpill()
         catalog = Catalog(Limits(default_timeout_s, default_max_output_bytes, max_abandoned), lambda: reader_tool(store))
         settings = Settings(
@@ -87,7 +94,6 @@ class ToolRegistry:
         )
         self._catalog = catalog
         self._pipeline = Pipeline(catalog, settings, CallLog(kept_events), diagnostics or default_diagnostics())
-        self._sealed = False
         if tools is not None:
             self.register_all(tools).seal()
 
@@ -107,21 +113,18 @@ class ToolRegistry:
         Raises:
             RegistrySealedError, DuplicateToolError, ToolDefinitionError: nothing was registered.
         """
-        things = tuple(tools)
-        if self._sealed:
-            raise RegistrySealedError(as_tool(things[0]).name if things else "(none)")
-        self._catalog.add(things)
+        self._catalog.add(tools)
         return self
 
     def seal(self) -> Self:
         """Take no more tools; sealing again does nothing. Tools that are registered stay as they are."""
-        self._sealed = True
+        self._catalog.seal()
         return self
 
     @property
     def sealed(self) -> bool:
         """Whether the registry takes no more tools."""
-        return self._sealed
+        return self._catalog.sealed
 
     def get(self, name: str) -> Tool[Any, Any] | None:
         """Give the tool of that name, or None."""
@@ -174,6 +177,9 @@ class ToolRegistry:
         """Iterate live over the tools, those included that are registered meanwhile."""
         return (tool for _, tool in self.entries())
 
+    def __repr__(self) -> str:
+        return f"<ToolRegistry of {len(self)} tools, {'sealed' if self.sealed else 'open'}>"
+
     def offer(self, tools: Iterable[object]) -> Offer:
         """Make an offer once that many calls pass as `tools=`, so that none of them has to read the list again."""
         return self._catalog.offer(tools)
@@ -197,7 +203,11 @@ class ToolRegistry:
 
     def abandoned(self) -> dict[str, int]:
         """Count, by tool, the bodies that were given up and still run; tools without any are left out."""
-        return {entry.name: entry.slots.abandoned for entry in self._catalog.all_entries() if entry.slots.abandoned}
+        counts: dict[str, int] = {}
+        for entry in self._catalog.all_entries():
+            if entry.slots.abandoned:
+                counts[entry.name] = counts.get(entry.name, 0) + entry.slots.abandoned
+        return counts
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until `on_tool_error` has taken every report, for `timeout_s` seconds at most; tell whether it has.
@@ -332,6 +342,8 @@ class ToolRegistry:
             return pipeline.settle(call, run_sync(pipeline, call))
         except ToolError as error:
             return pipeline.fail(call, error)
+        except PortalError as error:
+            return pipeline.fail(call, pipeline.unavailable(call.entry, str(error)))
         except Aborted as aborted:
             reason = aborted.reason
             pipeline.end_early(call, "aborted")

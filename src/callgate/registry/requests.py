@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from contextvars import Context
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol, TypedDict, cast
 
 from callgate.diagnostics import CallSpan, DiagnosticContext
@@ -74,24 +74,37 @@ class ToolInvocationRequest:
     """
 
     tool_id: str
-    input: object = None
+    input: object = field(default=None, repr=False)
     signal: AbortSignal | None = None
     diagnostics: DiagnosticContext | None = None
     logger: logging.Logger | None = None
     thread_id: str | None = None
-    user_context: object = None
+    user_context: object = field(default=None, repr=False)
     call_context: CallContext | None = None
     tools: Iterable[Any] | None = None
     options: ExecutionOptions | None = None
 
 
 _KEYWORDS: Final = frozenset(CallKeywords.__annotations__)
+_TYPES: Final[dict[str, tuple[type, str]]] = {
+    "signal": (AbortSignal, "an AbortSignal: AbortController().signal"),
+    "diagnostics": (DiagnosticContext, "a DiagnosticContext"),
+    "thread_id": (str, "a text"),
+    "call_context": (CallContext, "a CallContext: CallContext(run_id=…, call_id=…)"),
+    "options": (ExecutionOptions, "ExecutionOptions: ExecutionOptions(timeout_s=…)"),
+}
+_HINTS: Final = {key: f"; pass options=ExecutionOptions({key}=…)" for key in ExecutionOptions.__dataclass_fields__}
 _REQUEST_FIELDS: Final = tuple(each.name for each in fields(ToolInvocationRequest) if each.name in _KEYWORDS)
 
 
 def _plain(name: object) -> object:
     """Give a text as an exact `str`, for a subclass may answer anything; what is no text stays as it is."""
     return str.__str__(cast("str", name)) if issubclass(type(name), str) else name
+
+
+def _unknown_keyword(key: str) -> UsageError:
+    hint = _HINTS.get(key, "; a tool's own arguments go as one mapping: ainvoke(name, {…})")
+    return UsageError(f"unknown keyword {key!r}; a call takes {', '.join(sorted(_KEYWORDS))}{hint}")
 
 
 class Call:
@@ -152,10 +165,9 @@ class Call:
         if keywords:
             unknown = keywords.keys() - _KEYWORDS
             if unknown:
-                raise UsageError(f"unknown argument {min(unknown)!r}; a call takes {', '.join(sorted(_KEYWORDS))}")
+                raise _unknown_keyword(min(unknown))
             for key, value in keywords.items():
-                if value is not None:
-                    setattr(self, key, value)
+                self._set(key, value)
 
     @property
     def invocation_id(self) -> str:
@@ -174,6 +186,12 @@ class Call:
 
     def _take(self, request: ToolInvocationRequest) -> None:
         for key in _REQUEST_FIELDS:
-            value = getattr(request, key)
-            if value is not None:
-                setattr(self, key, value)
+            self._set(key, getattr(request, key))
+
+    def _set(self, key: str, value: object) -> None:
+        if value is None:
+            return
+        kind, wanted = _TYPES.get(key, (object, ""))
+        if not isinstance(value, kind):
+            raise UsageError(f"{key} must be {wanted}, not {type(value).__name__}")
+        setattr(self, key, value)

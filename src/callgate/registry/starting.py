@@ -1,18 +1,28 @@
 """The moment before a tool's body runs: its limit, its context, its span, the start event."""
 
 import time
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
+from typing import Final
 
 from callgate.diagnostics import ToolProgress, ToolStarted
 from callgate.errors import TimeoutSource, ToolTimeoutError
 from callgate.registry.pipeline import Pipeline, facts_of
 from callgate.registry.requests import Call
+from callgate.running.slots import Slots
 from callgate.signals import AbortController
 from callgate.tools.context import ToolContext
 from callgate.values import UNSET
 
-__all__ = ("limit_of", "seconds_left", "start", "timeout_of")
+__all__ = ("holders", "limit_of", "seconds_left", "start", "timeout_of")
+
+
+_holders: Final[ContextVar[tuple[Slots, ...]]] = ContextVar("callgate_holders", default=())
+
+
+def holders() -> tuple[Slots, ...]:
+    """Give the slots that the calls hold in which this one is made, outermost first."""
+    return _holders.get()
 
 
 def start(pipeline: Pipeline, call: Call) -> Context:
@@ -22,6 +32,8 @@ def start(pipeline: Pipeline, call: Call) -> Context:
         ToolTimeoutError: the call's deadline has passed; the tool does not run.
     """
     context = copy_context()
+    if call.entry.slots.limit is not None:
+        context.run(_holders.set, (*_holders.get(), call.entry.slots))
     if call.options.deadline is not None or call.entry.wants_context:
         limit_s = seconds_left(pipeline, call)
         if limit_s is not None and limit_s <= 0:

@@ -8,9 +8,13 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ("Portal", "run_in_portal")
+__all__ = ("Portal", "PortalError", "run_in_portal")
 
 T = TypeVar("T")
+
+
+class PortalError(Exception):
+    """Tell that there is no event loop to run on; nothing has run."""
 
 
 class Portal:
@@ -62,6 +66,7 @@ def run_in_portal(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     A tool on such a loop may itself call a tool and block; that call gets the next loop, because the first one is blocked.
 
     Raises:
+        PortalError: the system has no means for a loop.
         BaseException: what the coroutine raised.
     """
     depth = _depth.get()
@@ -76,6 +81,9 @@ def _portal(depth: int) -> Portal:
     with _Shared.lock:
         if _Shared.process != os.getpid():  # a forked process has none of the threads
             _Shared.process, _Shared.portals = os.getpid(), []
-        while len(_Shared.portals) <= depth:
-            _Shared.portals.append(Portal())
+        try:
+            while len(_Shared.portals) <= depth:
+                _Shared.portals.append(Portal())
+        except (OSError, RuntimeError) as error:
+            raise PortalError("the system gives no more files or threads") from error
         return _Shared.portals[depth]

@@ -24,15 +24,16 @@ class Kind(IntEnum):
     """Say what a frame is. The parent sends jobs only; a job's answer is the first frame from `RESULT` on."""
 
     JOB = 1
-    STARTED = 2
-    ITEM = 3
-    PROGRESS = 4
-    RESULT = 5
-    COLLECTED = 6
-    ERROR = 7
-    EXIT = 8
-    REFUSED = 9
-    UNSENDABLE = 10
+    TAKEN = 2
+    STARTED = 3
+    ITEM = 4
+    PROGRESS = 5
+    RESULT = 6
+    COLLECTED = 7
+    ERROR = 8
+    EXIT = 9
+    REFUSED = 10
+    UNSENDABLE = 11
 
 
 class Frame(NamedTuple):

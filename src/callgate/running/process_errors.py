@@ -3,16 +3,25 @@
 The tree::
 
     ProcessError
-    ├── ProcessTimeout      the time limit passed; the process tree is dead
-    ├── ProcessAborted      the abort signal was given; the process tree is dead
-    ├── ProcessDied         the process gave no answer: it exited, crashed, was killed, or never began
-    ├── ProcessDataError    something could not be pickled, or could not be loaded on the other side
-    └── RemoteToolError     the tool raised an exception that could not be pickled or loaded
+    ├── ProcessTimeout         the time limit or the deadline passed; the process tree is dead
+    ├── ProcessAborted         the abort signal was given; the process tree is dead
+    ├── ProcessDied            the process gave no answer: it exited, crashed, was killed, or never began
+    ├── ProcessDataError       something could not be pickled, or could not be loaded on the other side
+    ├── ProcessOutputTooLarge  a generator gave more than is kept; the process tree is dead
+    └── RemoteToolError        the tool raised an exception that could not be pickled or loaded
 
 The registry turns them into `ToolError`s; their texts are for the server's log, never for a model.
 """
 
-__all__ = ("ProcessAborted", "ProcessDataError", "ProcessDied", "ProcessError", "ProcessTimeout", "RemoteToolError")
+__all__ = (
+    "ProcessAborted",
+    "ProcessDataError",
+    "ProcessDied",
+    "ProcessError",
+    "ProcessOutputTooLarge",
+    "ProcessTimeout",
+    "RemoteToolError",
+)
 
 
 class ProcessError(Exception):
@@ -29,11 +38,17 @@ def _restore(kind: type[ProcessError], args: tuple[object, ...], state: dict[str
 
 
 class ProcessTimeout(ProcessError):
-    """Tell that the body ran for `limit_s` seconds and was killed, its children too."""
+    """Tell that the body ran for `limit_s` seconds and was killed, its children too.
 
-    def __init__(self, limit_s: float) -> None:
-        super().__init__(f"the process was killed at its limit of {limit_s:g} s")
+    With `by_deadline` it was the deadline of the call, which was `limit_s` seconds away when the call came; `began` says
+    whether the tool's body had begun by then.
+    """
+
+    def __init__(self, limit_s: float, *, by_deadline: bool = False, began: bool = True) -> None:
+        super().__init__(f"the process was killed at its {'deadline after' if by_deadline else 'limit of'} {limit_s:g} s")
         self.limit_s = limit_s
+        self.by_deadline = by_deadline
+        self.began = began
 
 
 class ProcessAborted(ProcessError):
@@ -69,6 +84,18 @@ class ProcessDataError(ProcessError):
         super().__init__(f"{what} could not be passed between processes: {reason}")
         self.what = what
         self.reason = reason
+
+
+class ProcessOutputTooLarge(ProcessError):
+    """Tell that the items of a generator came to `size_bytes` bytes, pickled, where `limit_bytes` are kept.
+
+    The process was killed then, its children too; what the tool did until then stands.
+    """
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"the process was killed when its items came to {size_bytes} bytes; the limit is {limit_bytes} bytes")
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
 
 
 class RemoteToolError(ProcessError):

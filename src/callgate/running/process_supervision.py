@@ -1,5 +1,6 @@
 """Follow one job in one worker: deliver it, pass progress on, and notice its answer, its limit, its abort or its death."""
 
+import math
 import os
 import pickle
 import select
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from operator import itemgetter
 from typing import Final
 
 from callgate.running.process_channel import Frame, GarbledError, Kind
@@ -18,6 +20,7 @@ from callgate.running.process_errors import (
     ProcessDataError,
     ProcessDied,
     ProcessError,
+    ProcessOutputTooLarge,
     ProcessTimeout,
     RemoteToolError,
 )
@@ -27,6 +30,10 @@ from callgate.signals import AbortSignal
 
 __all__ = ("Ending", "Supervision", "Watch")
 
+# A worker that waits for its next job takes it within a millisecond; only one that is stopped or starved needs so long.
+_SILENCE_S: Final = 1.0
+# All items of one job together, pickled: far above any output cap, and far below what a parent cannot hold.
+_MAX_ITEMS_BYTES: Final = 64 << 20
 _STATUS_S: Final = 0.2
 _LONGEST_POLL_S: Final = 3600.0
 _POSSIBLY_MEMORY: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGKILL)
@@ -39,32 +46,43 @@ class Ending(Enum):
     DIED = "died"
     GARBLED = "garbled"
     TIMED_OUT = "timed out"
+    TOO_LATE = "too late"
     ABORTED = "aborted"
     NOT_STARTED = "not started"
+    SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Say what is to be followed: a job with its pickled form, the signal, and the limits in seconds."""
+    """Say what is to be followed: a job with its pickled form, the signal, and the limits.
+
+    `timeout_s` is for the body alone, `deadline` a moment of `time.monotonic()` that ends all, `deadline_s` how far away
+    it was when the call came; `start_by` is the moment by which the body has to begin, `start_timeout_s` after the call.
+    """
 
     job: ProcessJob
     payload: bytes
     stop: AbortSignal
     started: Callable[[], None] | None
     timeout_s: float | None
+    start_by: float
     start_timeout_s: float
+    deadline: float | None
+    deadline_s: float
 
 
 class Supervision:
     """Follow one job; `began` says whether its body has begun, `answer` is its last frame."""
 
     __slots__ = (
-        "_deadline",
         "_garbled",
         "_items",
+        "_items_bytes",
+        "_limit",
         "_lock",
         "_over",
         "_queued",
+        "_taken",
         "_unsent",
         "_watch",
         "_worker",
@@ -76,14 +94,16 @@ class Supervision:
         self._worker = worker
         self._watch = watch
         self._unsent = memoryview(worker.channel.header(Kind.JOB, watch.payload) + watch.payload)
-        self._deadline: float | None = time.monotonic() + watch.start_timeout_s
         self._items: list[object] = []
+        self._items_bytes = 0
         self._garbled = ""
         self._queued = False
+        self._taken = worker.calls == 0  # a new one may need long before it can take anything
         self._lock = threading.Lock()
         self._over = False
         self.answer: Frame | None = None
         self.began = False
+        self._limit = self._nearest_limit()
 
     @property
     def fit(self) -> bool:
@@ -94,7 +114,8 @@ class Supervision:
         """Block until the job has ended or is to be ended.
 
         Raises:
-            ProcessDataError: when a progress item cannot be loaded.
+            ProcessDataError: when a progress item cannot be loaded. The worker is then still running.
+            ProcessOutputTooLarge: when the items are more than is kept. The worker is then still running.
             BaseException: what `started` or `on_progress` raised. The worker is then still running.
         """
         deaf = self._watch.stop.add_listener(self._hang_up)
@@ -123,9 +144,19 @@ class Supervision:
             return Ending.GARBLED
         if self._worker.gone:
             return Ending.DIED
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            return Ending.TIMED_OUT if self.began else Ending.NOT_STARTED
-        return None
+        moment, ending = self._limit
+        return ending if time.monotonic() >= moment else None
+
+    def _nearest_limit(self) -> tuple[float, Ending]:
+        """Give the moment that ends the present part of the job, counted from now, and what it then is."""
+        watch, now = self._watch, time.monotonic()
+        limits = [(math.inf if watch.deadline is None else watch.deadline, Ending.TOO_LATE)]
+        if not self.began:
+            limits.append((watch.start_by, Ending.NOT_STARTED))
+            limits.append((math.inf if self._taken else now + _SILENCE_S, Ending.SILENT))
+        elif watch.timeout_s is not None:
+            limits.append((now + watch.timeout_s, Ending.TIMED_OUT))
+        return min(limits, key=itemgetter(0))
 
     def _turn(self) -> None:
         control = self._worker.control.fileno()
@@ -140,8 +171,7 @@ class Supervision:
             self._read_rest()
 
     def _patience_ms(self) -> float:
-        left = _LONGEST_POLL_S if self._deadline is None else self._deadline - time.monotonic()
-        return max(0.0, min(left, _LONGEST_POLL_S)) * 1000
+        return max(0.0, min(self._limit[0] - time.monotonic(), _LONGEST_POLL_S)) * 1000
 
     def _send(self) -> None:
         """Send what the socket takes; ask to be told when it takes more."""
@@ -149,6 +179,8 @@ class Supervision:
         with suppress(BlockingIOError, ConnectionError):
             while self._unsent:
                 self._unsent = self._unsent[connection.send(self._unsent) :]
+                if not self._taken:  # it reads: its silence is counted from the last bytes that it made room for
+                    self._limit = self._nearest_limit()
         if self._unsent or self._queued:
             self._queued = bool(self._unsent)
             self._worker.poller.modify(connection, select.POLLIN | (select.POLLOUT if self._queued else 0))
@@ -176,6 +208,9 @@ class Supervision:
 
     def _handle(self, frame: Frame) -> None:
         match frame.kind:
+            case Kind.TAKEN:
+                self._taken = True
+                self._limit = self._nearest_limit()
             case Kind.STARTED:
                 self._start()
             case Kind.ITEM | Kind.PROGRESS:
@@ -187,12 +222,15 @@ class Supervision:
 
     def _start(self) -> None:
         self.began = True
-        timeout_s = self._watch.timeout_s
-        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._limit = self._nearest_limit()
         if self._watch.started is not None:
             self._watch.started()
 
     def _progress(self, frame: Frame) -> None:
+        if frame.kind is Kind.ITEM:
+            self._items_bytes += len(frame.payload)
+            if self._items_bytes > _MAX_ITEMS_BYTES:
+                raise ProcessOutputTooLarge(self._items_bytes, _MAX_ITEMS_BYTES)
         item = _load("a progress item", frame.payload)
         if frame.kind is Kind.ITEM:
             self._items.append(item)
@@ -233,6 +271,10 @@ class Supervision:
                 return ProcessAborted(self._watch.stop.reason)
             case Ending.TIMED_OUT:
                 return ProcessTimeout(self._watch.timeout_s or 0.0)
+            case Ending.TOO_LATE:
+                return ProcessTimeout(self._watch.deadline_s, by_deadline=True, began=self.began)
+            case Ending.SILENT:
+                return ProcessDied(f"an idle worker did not take its next job within {_SILENCE_S:g} s", began=False)
             case Ending.NOT_STARTED:
                 return ProcessDied(f"the worker was not ready within {self._watch.start_timeout_s:g} s", began=False)
             case _:

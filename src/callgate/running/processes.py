@@ -21,6 +21,7 @@ from callgate.running.process_errors import (
     ProcessDataError,
     ProcessDied,
     ProcessError,
+    ProcessOutputTooLarge,
     ProcessTimeout,
     RemoteToolError,
 )
@@ -37,6 +38,7 @@ __all__ = (
     "ProcessDied",
     "ProcessError",
     "ProcessJob",
+    "ProcessOutputTooLarge",
     "ProcessPool",
     "ProcessTimeout",
     "RemoteToolError",
@@ -82,46 +84,66 @@ class ProcessPool:
         weakref.finalize(self, _let_go, self._workers, self._idle)
         _forget_in_forks(weakref.ref(self))
 
-    def run(
+    def run(  # noqa: PLR0913 - typed keywords, of which a call needs one
         self,
         job: ProcessJob,
         *,
         started: Callable[[], None] | None = None,
         stop: AbortSignal,
         timeout_s: float | None = None,
+        start_timeout_s: float | None = None,
+        deadline: float | None = None,
     ) -> object:
         """Run `job` in a worker, block until it has ended, and give its value; a generator's is the list of its items.
 
-        `started` is called when the body begins, which is also when `timeout_s` (None: no limit) begins to count. When
-        this raises anything but the tool's own exception, nothing of the job is running any more.
+        `started` is called when the body begins, which is also when `timeout_s` (None: no limit) begins to count. What
+        comes before may take `start_timeout_s` seconds, at most the pool's own (None: those). `deadline` is a moment of
+        `time.monotonic()` that ends both. When this raises anything but the tool's own exception, nothing of the job is
+        running any more.
 
         Raises:
-            ProcessTimeout: at the limit.
+            ProcessTimeout: at the limit or the deadline.
             ProcessAborted: when `stop` was given.
             ProcessDied: when the process exited, crashed, was killed, went over a limit or never became ready.
             ProcessDataError: when the job, its result or its progress could not be pickled or loaded.
+            ProcessOutputTooLarge: when the items of a generator came to more than 64 MiB, pickled.
             MemoryError: when the tool met its memory limit and Python noticed; the text names the limit.
             RemoteToolError: for an exception of the tool that cannot be rebuilt here.
             BaseException: the tool's own exception, with the worker's traceback as a note. `sys.exit` is `ProcessDied`.
         """
+        called = time.monotonic()
+        patience_s = self._start_timeout_s if start_timeout_s is None else min(start_timeout_s, self._start_timeout_s)
         watch = Watch(
             job=job,
             payload=dump_job(job),
             stop=stop,
             started=started,
             timeout_s=timeout_s,
-            start_timeout_s=self._start_timeout_s,
+            start_by=called + patience_s,
+            start_timeout_s=patience_s,
+            deadline=deadline,
+            deadline_s=0.0 if deadline is None else max(0.0, deadline - called),
         )
-        while not stop.aborted:
-            worker = self._take()
+        return self._run(watch)
+
+    def _run(self, watch: Watch) -> object:
+        again = False
+        while not watch.stop.aborted:
+            if watch.deadline is not None and time.monotonic() >= watch.deadline:
+                raise ProcessTimeout(watch.deadline_s, by_deadline=True, began=False)
+            worker = self._start() if again else self._take()
             reused = worker.calls > 0
             supervision = Supervision(worker, watch)
             if (failure := self._follow(worker, supervision)) is None:
                 return supervision.value()
-            # An idle worker that died before the body began was not this job's fault: it goes to another one.
-            if not (reused and isinstance(failure, ProcessDied) and not supervision.began and not self._closed):
+            # An idle worker that died or is stopped before the body began was not this job's fault: it goes to a new one.
+            if not (reused and isinstance(failure, ProcessDied) and self._may_retry(supervision, watch)):
                 raise failure
-        raise ProcessAborted(stop.reason)
+            again = True
+        raise ProcessAborted(watch.stop.reason)
+
+    def _may_retry(self, supervision: Supervision, watch: Watch) -> bool:
+        return not supervision.began and not self._closed and time.monotonic() < watch.start_by
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Take no more jobs, give those under way `timeout_s` seconds to end, then kill them; no worker is left.
@@ -152,6 +174,9 @@ class ProcessPool:
             if worker.healthy():
                 return worker
             self._drop(worker)
+        return self._start()
+
+    def _start(self) -> WorkerHandle:
         worker = start_worker()
         with self._changed:
             self._workers.add(worker)

@@ -35,6 +35,7 @@ def serve(connection: socket.socket, token: bytes, script: Script | None) -> Non
     adopt_script(script)
     channel = Channel(connection, token)
     while (frame := channel.receive()) is not None:
+        channel.send(Kind.TAKEN)  # loading the job may take long, and a worker that is stopped would look the same
         _answer(channel, frame.payload)
 
 

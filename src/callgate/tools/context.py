@@ -27,7 +27,7 @@ class ToolContext:
     tool: str
     invocation_id: str
     thread_id: str | None = None
-    user_context: object = None
+    user_context: object = field(default=None, repr=False)
     call_context: CallContext | None = None
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("callgate.tool"))
     signal: AbortSignal = field(default_factory=AbortSignal)

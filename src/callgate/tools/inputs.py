@@ -20,7 +20,8 @@ from callgate.tools.author_errors import PROGRAM_STOPS, problems_for_model, word
 from callgate.tools.branches import ambiguity_in
 from callgate.tools.problems import OWN_CHECK, Refusal
 from callgate.tools.pydantic_problems import pydantic_refusal
-from callgate.tools.schema_problems import SchemaError, schema_refusal
+from callgate.tools.schema_cost import has_costly_errors, most_alternatives
+from callgate.tools.schema_problems import schema_refusal
 from callgate.tools.strictness import (
     DEFINITION_FAULTS,
     CompiledOutput,
@@ -231,13 +232,24 @@ class _SchemaInput:
     def parse(self, _text: bytes, arguments: dict[str, object], /) -> object:
         if self._validator.is_valid(arguments):
             return arguments
-        raise _input_refused(schema_refusal(self._validator.iter_errors(arguments), arguments, self._closed))
+        raise _input_refused(_explained(self._validator, arguments, self._closed) or _UNEXPLAINED_INPUT)
 
 
 class _Validator(Protocol):
     def is_valid(self, instance: Any) -> bool: ...
 
     def iter_errors(self, instance: Any) -> Any: ...
+
+
+_UNEXPLAINED_INPUT: Final = Refusal((Problem("", "arguments that fit the tool's schema", "other arguments"),))
+_UNEXPLAINED_OUTPUT: Final = Refusal((Problem("", "an output that fits the tool's output schema", "another output"),))
+
+
+def _explained(validator: _Validator, value: object, schema: JsonSchema) -> Refusal | None:
+    """Say what is wrong with a value, or give None where it would take the validator too long to tell."""
+    if has_costly_errors(schema, value):
+        return None
+    return schema_refusal(validator.iter_errors(value), value, schema)
 
 
 def schema_input(tool: str, schema: Schema) -> InputParser:
@@ -286,11 +298,16 @@ def _compiled_schema(schema: JsonSchema, tool: str) -> _Validator:
     import jsonschema_rs  # noqa: PLC0415
 
     _refuse_remote_references(schema, tool)
+    if most_alternatives(schema) > _MAX_ALTERNATIVES:
+        raise ToolDefinitionError(tool, "its JSON Schema refers to the same alternatives too many times over to be checked")
     try:
         return jsonschema_rs.validator_for(schema, offline=True)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise ToolDefinitionError(tool, f"its JSON Schema is invalid: {first_line(error)}") from error
 
+
+_MAX_ALTERNATIVES: Final = 100_000_000
+"""Subschemas for one value: the validator says yes or no to so many in a quarter of a second."""
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})
@@ -433,10 +450,7 @@ class _SchemaOutput:
         plain = _plain(value)
         if self._validator.is_valid(plain):
             return value
-        raise OutputRefused(schema_refusal(self._errors(plain), plain, self.schema or {}).problems)
-
-    def _errors(self, plain: object) -> list[SchemaError]:
-        return list(self._validator.iter_errors(plain))
+        raise OutputRefused((_explained(self._validator, plain, self.schema or {}) or _UNEXPLAINED_OUTPUT).problems)
 
 
 def _plain(value: object) -> object:

@@ -83,12 +83,8 @@ def tool_options(name: str, keywords: ToolKeywords, *, is_async: bool) -> ToolOp
     """Check the options of a tool and fill in the defaults: async tools run inline, others in a thread.
 
     Raises:
-        ToolDefinitionError: when an option is unknown, out of range, or contradicts another.
+        ToolDefinitionError: when an option is out of range, or contradicts another.
     """
-    unknown = sorted(set(keywords) - set(ToolKeywords.__annotations__))
-    if unknown:
-        known = ", ".join(sorted(ToolKeywords.__annotations__))
-        raise ToolDefinitionError(name, f"unknown option {unknown[0]!r}; known are {known}")
     given: dict[str, object] = {"run_in": "inline" if is_async else "thread", **keywords}
     for key in ("tags", "debug_steps"):
         given[key] = _texts(name, key, given.get(key, ()))

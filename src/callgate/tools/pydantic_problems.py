@@ -22,7 +22,6 @@ from callgate.tools.schema_words import (
     counted,
     filled,
     is_union,
-    phrase_at,
     stepped,
 )
 
@@ -39,7 +38,7 @@ _MISSING_TYPES: Final = frozenset(
     {"missing", "missing_argument", "missing_keyword_only_argument", "missing_positional_only_argument"},
 )
 _UNKNOWN_TYPES: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
-_OWN_CHECK_TYPES: Final = frozenset({"value_error", "assertion_error"})
+_OWN_CHECK_AT: Final = "a value accepted by the tool's own check"
 
 _EXPECTED: Final[Mapping[str, str]] = {
     "bool_parsing": "true or false",
@@ -84,8 +83,18 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "int_parsing": "an integer",
     "int_parsing_size": "an integer",
     "int_type": "an integer",
+    "ip_any_address": "an IP address",
+    "ip_any_interface": "an IP address, with or without a network mask",
+    "ip_any_network": "an IP network",
+    "ip_v4_address": "an IPv4 address",
+    "ip_v4_interface": "an IPv4 address, with or without a network mask",
+    "ip_v4_network": "an IPv4 network",
+    "ip_v6_address": "an IPv6 address",
+    "ip_v6_interface": "an IPv6 address, with or without a network mask",
+    "ip_v6_network": "an IPv6 network",
     "iterable_type": "a list",
     "json_invalid": "JSON that is nested less deeply",
+    "json_type": "JSON as text",
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
     "list_type": "a list",
@@ -96,6 +105,8 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "multiple_of": "a multiple of {multiple_of}",
     "named_tuple_type": "a list or an object",
     "none_required": "null",
+    "path_type": "a path as text",
+    "pattern_regex": "a regular expression",
     "recursion_loop": "an object that does not hold itself",
     "set_item_not_hashable": "items that are no objects or lists",
     "set_type": "a list",
@@ -151,7 +162,7 @@ def _fault(error: ErrorDetails, arguments: object, schema: Schema) -> Fault:
     elif kind in {"union_tag_invalid", "union_tag_not_found"}:
         fault = _tag_fault(error, steps, schema)
     else:
-        fault = Fault(steps, _expected(error, steps, schema), _got(error))
+        fault = Fault(steps, _expected(error, steps), _got(error))
     if error["loc"] and error["loc"][-1] == _AT_KEY:
         fault = replace(fault, expected=f"a name that is {fault.expected}", got="another name")
     return replace(fault, choices=choices)
@@ -181,13 +192,10 @@ def _located(
     return steps, tuple(choices)
 
 
-def _expected(error: ErrorDetails, steps: Steps, schema: Schema) -> str:
-    kind = error["type"]
-    if kind in _OWN_CHECK_TYPES:
-        return "a value accepted by the tool's own check" if steps else OWN_CHECK
-    template = _EXPECTED.get(kind)
-    if template is None:
-        return phrase_at(steps, schema)
+def _expected(error: ErrorDetails, steps: Steps) -> str:
+    template = _EXPECTED.get(error["type"])
+    if template is None:  # the author's error, or a type's of theirs: the schema would ask for the kind that came
+        return _OWN_CHECK_AT if steps else OWN_CHECK
     context = error.get("ctx", {})
     phrase = filled(template, context)
     # A single choice is no choice.

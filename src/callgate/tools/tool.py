@@ -12,6 +12,7 @@ import copy
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import FrozenInstanceError
+from difflib import get_close_matches
 from typing import Any, Concatenate, Final, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, final, overload
 
 from callgate.errors import ToolDefinitionError
@@ -143,6 +144,7 @@ class Tool(Generic[In, Out]):
         **keywords: Unpack[ExplicitKeywords],
     ) -> None:
         check_name(name)
+        _check_keywords(name, keywords)
         if not callable(execute):
             raise ToolDefinitionError(name, f"execute must be callable, not {type(execute).__name__}")
         forms = {key: value for key, value in keywords.items() if key in FormKeywords.__annotations__}
@@ -250,6 +252,15 @@ class Tool(Generic[In, Out]):
         return f"Tool({self.name!r}, kind={self.kind!r})"
 
 
+def _check_keywords(name: str, keywords: Mapping[str, object]) -> None:
+    known = ("name", "description", *ExplicitKeywords.__annotations__)
+    for key in keywords:
+        if key not in known:
+            near = get_close_matches(key, known, 1, 0.5)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ToolDefinitionError(name, f"unknown option {key!r}; {hint}known are {', '.join(sorted(known))}")
+
+
 def _only_one(name: str, forms: Mapping[str, object], keys: tuple[str, ...]) -> str | None:
     given = [key for key in keys if key in forms]
     if len(given) > 1:
@@ -313,6 +324,8 @@ def tool(function: F | None = None, /, **keywords: Any) -> F | Callable[[F], F]:
         ToolDefinitionError: the definition cannot work; a name that an annotation uses may be defined later, until the
             tool is registered.
     """
+    if isinstance(function, str):
+        raise ToolDefinitionError(function, f"@tool takes no name by position: write @tool(name={function!r})")
     if function is None:
         return lambda decorated: _marked(decorated, keywords)
     return _marked(function, keywords)

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -154,3 +155,29 @@ def test_without_the_extra_the_command_says_how_to_get_it():
     assert done.returncode == ExitCode.WRONG_USE
     assert "pip install 'callgate[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("call", "--json"), ("call",), ("list",), ("schema",), ("check",)])
+def test_an_output_without_unicode_gets_escapes_that_json_reads_back(words, folder):
+    text = "from callgate import tool\n@tool\ndef f() -> str:\n    'Say é.'\n    return 'café 😀'\n"
+    (folder / "words.py").write_text(text, encoding="utf-8")
+    command, *flags = words
+    program = [sys.executable, "-m", "callgate.cli", command, "words.py", *(["f"] if command == "call" else []), *flags]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(program, capture_output=True, timeout=50, check=False, env=environment)
+    assert (done.returncode, b"Traceback" in done.stderr) == (ExitCode.DONE, False)
+    if command == "call":
+        answer = json.loads(done.stdout)
+        assert (json.loads(answer["text"]) if flags else answer) == "café 😀"
+
+
+@pytest.mark.parametrize("command", [("list",), ("schema",), ("call", "f"), ("check",)])
+def test_a_target_that_exits_when_it_is_imported_is_wrong_use(command, folder, run):
+    (folder / "script.py").write_text("import sys\nsys.exit(0)\n")
+    done = run(command[0], "script.py", *command[1:])
+    assert (done.exit_code, done.stdout) == (ExitCode.WRONG_USE, "")
+    assert "importing 'script' raised SystemExit: 0" in done.stderr
+
+
+def test_check_counts_one_tool_in_the_singular(tools_file, run):
+    assert run("check", f"{tools_file}:refuse").stdout.startswith("1 tool, ")

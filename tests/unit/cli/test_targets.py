@@ -103,3 +103,52 @@ def test_an_exception_of_the_file_is_told_with_its_place(folder):
     (folder / "broken.py").write_text("x = 1\nx / 0\n")
     with pytest.raises(TargetError, match=r"raised ZeroDivisionError: division by zero \(.*broken\.py:2\)"):
         load_registry("broken.py")
+
+
+@pytest.mark.parametrize("stop", ["import sys\nsys.exit()", "raise BaseException('stop')", "raise GeneratorExit"])
+def test_a_file_that_ends_the_program_is_a_target_without_tools(stop, folder):
+    (folder / "script.py").write_text(f"{ONE}\n{stop}\n")
+    with pytest.raises(TargetError, match=r"importing 'script' raised \w+: .*script\.py:\d+\)"):
+        load_registry("script.py")
+
+
+def test_an_interrupt_of_an_import_ends_the_program(folder):
+    (folder / "script.py").write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load_registry("script.py")
+
+
+def test_an_exception_that_cannot_be_written_is_told_by_its_type(folder):
+    (folder / "odd.py").write_text("class Odd(Exception):\n    def __str__(self): raise self\nraise Odd\n")
+    with pytest.raises(TargetError, match=r"raised Odd \(.*odd\.py:3\)"):
+        load_registry("odd.py")
+
+
+HOSTILE = """
+class Proxy:
+    def __getattr__(self, name):
+        raise RuntimeError("not bound")
+
+class Liar:
+    @property
+    def __class__(self):
+        raise SystemExit
+
+proxy, liar = Proxy(), Liar()
+"""
+
+
+def test_values_that_raise_when_looked_at_are_no_tools(folder):
+    (folder / "catalog.py").write_text(HOSTILE + ONE)
+    assert names("catalog.py") == ["one"]
+    for name, kind in {"proxy": "Proxy", "liar": "Liar"}.items():
+        with pytest.raises(TargetError, match=f"holds a {kind}"):
+            load_registry(f"catalog.py:{name}")
+    with pytest.raises(TargetError, match=r"looking for tools in 'catalog\.py:proxy\.x' raised RuntimeError: not bound"):
+        load_registry("catalog.py:proxy.x")
+
+
+def test_a_module_whose_attributes_raise_is_refused(folder):
+    (folder / "lazy.py").write_text("def __getattr__(name):\n    raise SystemExit(name)\n")
+    with pytest.raises(TargetError, match=r"'lazy\.py:\w+' raised|importing 'lazy' raised"):
+        load_registry("lazy.py:registry")

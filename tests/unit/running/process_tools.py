@@ -18,6 +18,7 @@ from callgate.errors import ToolError
 from callgate.running.process_channel import Channel
 from callgate.running.processes import ProcessJob, ProcessPool
 from callgate.signals import AbortSignal
+from callgate.tools.context import ToolContext
 
 ENDLESS = 10**15
 
@@ -28,6 +29,10 @@ def add(a, b=1):
 
 def process_id():
     return os.getpid()
+
+
+def tell_id():
+    yield os.getpid()
 
 
 def session_and_group():
@@ -263,6 +268,32 @@ def fork_and_return_twice():
     return "the child's"
 
 
+# More than is kept
+
+
+def flood(size: int):
+    """Tell the process id, then give items for ever."""
+    yield os.getpid()
+    while True:
+        yield b"x" * size
+
+
+async def flood_async(size: int):
+    for item in flood(size):
+        yield item
+
+
+def give_items(number, size):
+    for _ in range(number):
+        yield bytes(size)
+
+
+def tell_much(number, size, *, context):
+    for _ in range(number):
+        context["progress"](bytes(size))
+    return "told"
+
+
 # Work that does not stop
 
 
@@ -376,6 +407,18 @@ def use_cpu(seconds):
 
 
 # What comes before the body
+
+
+def take_note(path):
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    return os.getpid()
+
+
+def with_context(context: ToolContext) -> int:
+    """Run only when the context could be loaded."""
+    assert context.user_context is None
+    return os.getpid()
 
 
 class SlowToLoad:

@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from callgate.errors import ToolError, UsageError
+from callgate import ExecutionOptions, ToolRegistry, tool
+from callgate.errors import OutputTooLargeError, ToolError, ToolTimeoutError, UsageError
 from callgate.running.processes import (
     PoolStats,
     ProcessAborted,
     ProcessDataError,
     ProcessDied,
     ProcessJob,
+    ProcessOutputTooLarge,
     ProcessPool,
     ProcessTimeout,
     RemoteToolError,
@@ -53,9 +55,12 @@ def shared():
     pool.close(0)
 
 
-def run(pool, function, *args, timeout_s=None, stop=None, started=None, **options):
-    job = ProcessJob(function=function, args=args, **options)
-    return pool.run(job, stop=stop or AbortSignal(), timeout_s=timeout_s, started=started)
+BOUNDS = ("timeout_s", "start_timeout_s", "deadline", "started")
+
+
+def run(pool, function, *args, stop=None, **options):
+    bounds = {name: options.pop(name) for name in BOUNDS if name in options}
+    return pool.run(ProcessJob(function=function, args=args, **options), stop=stop or AbortSignal(), **bounds)
 
 
 def exists(process):
@@ -457,15 +462,106 @@ def test_a_stopped_keeper_does_not_save_the_tree(pool):
 
 
 def alive(process):
+    return state_of(process) not in ("gone", "Z")
+
+
+def state_of(process):
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "gone"
+
+
+# What comes before the body, and the deadline that bounds it too
 
 
 def test_the_limit_counts_from_the_body_not_from_the_loading(pool):
-    run(pool, tools.add, 1)
+    first = run(pool, tools.process_id)
     assert run(pool, tools.identity, tools.SlowToLoad(1.5), timeout_s=1.0) is None
+    assert run(pool, tools.process_id) == first, "an idle worker that loads slowly was taken for one that is stopped"
+
+
+def test_p4_a_deadline_that_passes_while_a_new_worker_starts_kills_it(pool, monkeypatch):
+    begun, mark = [], f"mark-{time.monotonic_ns()}"
+    monkeypatch.setenv("CALLGATE_TEST_MARK", mark)
+    with pytest.raises(ProcessTimeout, match="deadline") as caught:
+        run(
+            pool,
+            tools.identity,
+            tools.SlowToLoad(3600),
+            deadline=time.monotonic() + 0.5,
+            timeout_s=3600,
+            started=lambda: begun.append("begun"),
+        )
+    assert (caught.value.by_deadline, caught.value.began, begun) == (True, False, [])
+    assert 0 < caught.value.limit_s <= 0.5
+    assert marked(mark) == []
+    assert pool.stats() == PoolStats(idle=0, busy=0, started=1, killed=1)
+
+
+def test_p4_a_deadline_that_passes_while_a_used_worker_loads_kills_it(pool):
+    first = run(pool, tools.process_id)
+    with pytest.raises(ProcessTimeout) as caught:
+        run(pool, tools.identity, tools.SlowToLoad(3600), deadline=time.monotonic() + 0.3)
+    assert not caught.value.began
+    assert not exists(first)
+    assert pool.stats() == PoolStats(idle=0, busy=0, started=1, killed=1)
+
+
+def test_p4_a_deadline_bounds_the_body_where_the_limit_is_longer(pool):
+    left = [run(pool, tools.process_id)]
+    with pytest.raises(ProcessTimeout) as caught:
+        run(pool, tools.spin_in_c, deadline=time.monotonic() + 2, timeout_s=3600, on_progress=left.append)
+    assert (caught.value.by_deadline, caught.value.began) == (True, True)
+    assert left == [left[0]] * 2
+    assert not exists(left[0])
+
+
+def test_a_limit_that_comes_before_the_deadline_is_the_one_that_is_told(pool):
+    with pytest.raises(ProcessTimeout) as caught:
+        run(pool, tools.spin_in_c, deadline=time.monotonic() + 3600, timeout_s=0.2)
+    assert (caught.value.limit_s, caught.value.by_deadline) == (0.2, False)
+
+
+def test_a_deadline_that_has_passed_starts_nothing(pool):
+    with pytest.raises(ProcessTimeout) as caught:
+        run(pool, tools.add, 1, deadline=time.monotonic() - 1)
+    assert (caught.value.limit_s, caught.value.began) == (0.0, False)
+    assert pool.stats() == PoolStats(0, 0, 0, 0)
+
+
+def test_p4_the_registry_answers_504_when_the_deadline_passes_during_the_start(monkeypatch):
+    mark = f"mark-{time.monotonic_ns()}"
+    monkeypatch.setenv("CALLGATE_TEST_MARK", mark)
+    registry = ToolRegistry([tool(tools.with_context, run_in="process", timeout_s=3600)])
+    options = ExecutionOptions(deadline=time.monotonic() + 0.5)
+    with pytest.raises(ToolTimeoutError) as caught:
+        registry.invoke("with_context", None, user_context=tools.SlowToLoad(3600), options=options)
+    assert (caught.value.status, caught.value.source) == (504, "deadline")
+    assert marked(mark) == []
+
+
+def test_p4_a_limit_that_counted_from_a_late_start_gives_way_to_the_deadline():
+    registry = ToolRegistry([tool(tools.with_context, run_in="process", timeout_s=0.3)])
+    options = ExecutionOptions(deadline=time.monotonic() + 1)
+    with pytest.raises(ToolTimeoutError) as caught:
+        registry.invoke("with_context", None, user_context=tools.SlowToLoad(3600), options=options)
+    assert caught.value.source == "deadline"
+    assert caught.value.limit_s > 0.3
+
+
+def test_a_call_can_bound_its_own_start_more_tightly_than_the_pool(pool):
+    with pytest.raises(ProcessDied, match=r"not ready within 0\.3 s") as caught:
+        run(pool, tools.identity, tools.SlowToLoad(3600), start_timeout_s=0.3)
+    assert not caught.value.began
+    assert pool.stats() == PoolStats(idle=0, busy=0, started=1, killed=1)
+
+
+def test_a_call_cannot_give_its_start_more_time_than_the_pool_does():
+    pool = ProcessPool(start_timeout_s=0.3)
+    with pytest.raises(ProcessDied, match=r"not ready within 0\.3 s"):
+        run(pool, tools.identity, tools.SlowToLoad(3600), start_timeout_s=3600)
+    pool.close(0)
 
 
 def test_a_worker_that_is_not_ready_in_time_is_told_so():
@@ -474,6 +570,43 @@ def test_a_worker_that_is_not_ready_in_time_is_told_so():
         run(pool, tools.identity, tools.SlowToLoad(3600))
     assert not caught.value.began
     pool.close(0)
+
+
+# What a generator may give
+
+
+@pytest.mark.parametrize("function", [tools.flood, tools.flood_async])
+@pytest.mark.parametrize("size", [64 * 1024, 70 * MB])
+def test_a_generator_that_gives_more_than_is_kept_is_killed(pool, function, size):
+    left = []
+    with pytest.raises(ProcessOutputTooLarge) as caught:
+        run(pool, function, size, timeout_s=3600, on_progress=lambda item: left or left.append(item))
+    assert caught.value.limit_bytes == 64 * MB
+    assert 64 * MB < caught.value.size_bytes <= 64 * MB + 2 * size
+    assert not exists(left[0])
+    assert pool.stats() == PoolStats(idle=0, busy=0, started=1, killed=1)
+
+
+def test_items_below_the_bound_are_given_and_each_job_counts_anew(shared):
+    first = run(shared, tools.process_id)
+    for _ in range(2):
+        assert len(run(shared, tools.give_items, 63, MB)) == 63
+    assert run(shared, tools.process_id) == first
+
+
+def test_progress_is_not_kept_and_not_bounded(shared):
+    told = []
+    context = {"context_parameter": "context", "context_factory": tools.make_context}
+    assert run(shared, tools.tell_much, 70, MB, on_progress=lambda item: told.append(len(item)), **context) == "told"
+    assert sum(told) == 70 * MB
+
+
+def test_p6_the_registry_answers_413_for_a_generator_that_gives_more_than_is_kept():
+    registry = ToolRegistry([tool(tools.flood, run_in="process", timeout_s=3600)])
+    with pytest.raises(OutputTooLargeError) as caught:
+        registry.invoke("flood", {"size": 64 * 1024})
+    assert (caught.value.tool, caught.value.limit_bytes) == ("flood", 64 * MB)
+    assert isinstance(caught.value.__cause__, ProcessOutputTooLarge)
 
 
 # Memory and CPU
@@ -557,6 +690,55 @@ def test_a_worker_that_dies_as_it_takes_a_job_does_not_cost_the_job(pool):
     first = run(pool, tools.process_id)
     os.kill(first, signal.SIGKILL)  # the keeper may or may not have told of it when the job comes
     assert run(pool, tools.add, 1) == 2
+
+
+def freeze(process):
+    os.kill(process, signal.SIGSTOP)
+    until(lambda: state_of(process) == "T")
+
+
+def test_a_stopped_idle_worker_is_killed_and_its_job_runs_once_in_a_new_one(pool, tmp_path):
+    notes = tmp_path / "notes"
+    first = run(pool, tools.take_note, str(notes))
+    freeze(first)
+    second = run(pool, tools.take_note, str(notes), timeout_s=3600)
+    assert first != second
+    assert not exists(first)
+    assert notes.read_text().split() == [str(first), str(second)]
+    assert pool.stats() == PoolStats(idle=1, busy=0, started=2, killed=1)
+
+
+def test_a_large_job_for_a_stopped_idle_worker_goes_to_a_new_one(pool):
+    freeze(run(pool, tools.process_id))
+    assert run(pool, tools.echo_size, bytes(20 * MB)) == 20 * MB
+    assert pool.stats() == PoolStats(idle=1, busy=0, started=2, killed=1)
+
+
+def test_a_job_meets_at_most_one_stopped_worker(pool):
+    idle = []
+    first = run(pool, tools.tell_id, on_progress=lambda item: idle.extend([item, run(pool, tools.process_id)]))
+    assert (first, pool.stats().idle) == ([idle[0]], 2)
+    for worker in idle:
+        freeze(worker)
+    assert run(pool, tools.process_id) not in idle
+    assert pool.stats() == PoolStats(idle=2, busy=0, started=3, killed=1)
+
+
+def test_p4_a_deadline_bounds_the_wait_for_a_stopped_worker(pool):
+    first = run(pool, tools.process_id)
+    freeze(first)
+    with pytest.raises(ProcessTimeout) as caught:
+        run(pool, tools.add, 1, deadline=time.monotonic() + 0.2)
+    assert not caught.value.began
+    assert not exists(first)
+    assert pool.stats() == PoolStats(idle=0, busy=0, started=1, killed=1)
+
+
+def test_a_bound_for_the_start_ends_the_wait_for_a_stopped_worker_without_another_try(pool):
+    freeze(run(pool, tools.process_id))
+    with pytest.raises(ProcessDied, match=r"not ready within 0\.2 s"):
+        run(pool, tools.add, 1, start_timeout_s=0.2)
+    assert pool.stats() == PoolStats(idle=0, busy=0, started=1, killed=1)
 
 
 def test_a_job_that_kills_whoever_loads_it_is_not_tried_for_ever(pool):

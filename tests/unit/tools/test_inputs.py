@@ -4,13 +4,15 @@ import asyncio
 import json
 from dataclasses import dataclass
 from datetime import date
+from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, model_validator
+from pydantic_core import PydanticCustomError
 
 from callgate.errors import InvalidInputError, Problem, ToolDefinitionError, ToolError
 from callgate.tools.inputs import (
@@ -131,6 +133,40 @@ def test_twenty_wrong_items_give_short_texts_without_values_or_library_words():
     assert len(refused.problems) == 20
     for word in ("secret", "pydantic", "http", "Input should"):
         assert word not in text
+
+
+def refuse_as_custom(value):
+    raise PydanticCustomError("own", "secret {reason}", {"reason": "secret"})
+
+
+@pytest.mark.parametrize(("kind", "value"), [(int, 5), (str, "x"), (list[int], [1]), (float, 5), (date, "2025-01-31")])
+def test_an_error_of_the_authors_own_type_never_asks_for_what_came(kind, value):
+    class Checked(BaseModel):
+        a: Annotated[kind, AfterValidator(refuse_as_custom)]
+
+    only = problem(pydantic_input("t", Checked), {"a": value})
+    assert (only.path, only.expected) == ("a", "a value accepted by the tool's own check")
+    assert "secret" not in str(only)
+
+
+def test_an_error_of_the_authors_own_type_about_all_arguments_says_so():
+    class Checked(BaseModel):
+        a: int
+
+        @model_validator(mode="after")
+        def check(self):
+            return refuse_as_custom(self)
+
+    assert problem(pydantic_input("t", Checked), {"a": 1}).expected == "arguments accepted by the tool's own check"
+
+
+def test_addresses_are_asked_for_by_their_kind():
+    class Host(BaseModel):
+        a: IPv4Address
+        b: IPv6Address
+
+    refused = refusal(pydantic_input("t", Host), {"a": "x", "b": "x"})
+    assert [found.expected for found in refused.problems] == ["an IPv4 address", "an IPv6 address"]
 
 
 # Raw JSON Schema.
@@ -292,6 +328,65 @@ def test_the_alternative_that_came_nearest_is_explained():
     }
     parser = schema_input("t", {"properties": {"who": {"oneOf": [person, firm]}}})
     assert problem(parser, {"who": {"firm": 1}}) == Problem("who.vat", "text", "nothing (it is missing)")
+
+
+def levels(count, word="anyOf"):
+    """Make a schema of one place where each level refers to the next twice."""
+    two = {f"d{n}": {word: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(count)}
+    return {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**two, f"d{count}": {"type": "integer"}}}
+
+
+NODE = {"properties": {"a": {"$ref": "#/$defs/node"}}, "required": ["a"]}
+RECURSIVE = {"properties": {"a": {"$ref": "#/$defs/node"}}, "$defs": {"node": {"anyOf": [NODE, {**NODE, "title": "other"}]}}}
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [(levels(20), {"a": "x"}), (levels(20, "allOf"), {"a": "x"}), (RECURSIVE, {**nested(20), "b": "x"}), (RECURSIVE, nested(20))],
+)
+def test_arguments_that_would_take_too_long_to_explain_are_refused_in_one_problem(schema, arguments):
+    schema = {**schema, "additionalProperties": False, "required": ["b"]}
+    coarse = Problem("", "arguments that fit the tool's schema", "other arguments")
+    assert problem(schema_input("t", schema), arguments) == coarse
+    with pytest.raises(OutputRefused) as caught:
+        schema_output("t", schema).parse(arguments)
+    assert [found.expected for found in caught.value.problems] == ["an output that fits the tool's output schema"]
+
+
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+NUMBERS = {"properties": {"a": {"items": {"$ref": "#/$defs/n"}}}, "$defs": {"n": {"type": "integer"}}}
+LISTS = {"properties": {"a": {"$ref": "#/$defs/t"}}, "$defs": {"t": {"items": {"$ref": "#/$defs/t"}, "type": "array"}}}
+ANCHORED = {"properties": {"a": {"$ref": "#n"}}, "$defs": {"n": {"$anchor": "n", "type": "integer"}}}
+BY_POSITION = {**DRAFT_7, "properties": {"a": {"items": [{"type": "null"}, {"$ref": "#/properties/a/items/0"}]}}}
+IN_A_CIRCLE = {"properties": {"a": {"type": "integer"}}, "anyOf": [{"$ref": "#"}, {}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments", "path"),
+    [
+        (levels(8), {"a": "x"}, "a"),
+        (NUMBERS, {"a": [*[1] * 30_000, "x"]}, "a[30000]"),
+        (LISTS, {"a": [[[], 1]]}, "a[0][1]"),
+        (ANCHORED, {"a": "x"}, "a"),
+        (BY_POSITION, {"a": [None, 1]}, "a[1]"),
+        (IN_A_CIRCLE, {"a": "x"}, "a"),
+    ],
+)
+def test_references_that_cost_little_leave_the_problem_at_its_place(schema, arguments, path):
+    assert problem(schema_input("t", schema), arguments).path == path
+
+
+def test_a_schema_that_no_validator_could_check_in_time_is_refused_when_it_is_defined():
+    for build in (schema_input, schema_output):
+        with pytest.raises(ToolDefinitionError, match="too many times over"):
+            build("t", levels(60))
 
 
 @pytest.mark.parametrize(
