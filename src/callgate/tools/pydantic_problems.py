@@ -86,12 +86,6 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "ip_any_address": "an IP address",
     "ip_any_interface": "an IP address, with or without a network mask",
     "ip_any_network": "an IP network",
-    "ip_v4_address": "an IPv4 address",
-    "ip_v4_interface": "an IPv4 address, with or without a network mask",
-    "ip_v4_network": "an IPv4 network",
-    "ip_v6_address": "an IPv6 address",
-    "ip_v6_interface": "an IPv6 address, with or without a network mask",
-    "ip_v6_network": "an IPv6 network",
     "iterable_type": "a list",
     "json_invalid": "JSON that is nested less deeply",
     "json_type": "JSON as text",
@@ -135,6 +129,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "uuid_parsing": "a UUID",
     "uuid_type": "a UUID",
     "uuid_version": "a UUID of version {expected_version}",
+    "zoneinfo_str": "the name of a time zone",
 }
 
 _GOT: Final[Mapping[str, str]] = {

@@ -2,16 +2,17 @@
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass
 from datetime import date
-from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypedDict
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, IPvAnyAddress, Json, TypeAdapter, model_validator
 from pydantic_core import PydanticCustomError
 
 from callgate.errors import InvalidInputError, Problem, ToolDefinitionError, ToolError
@@ -160,13 +161,17 @@ def test_an_error_of_the_authors_own_type_about_all_arguments_says_so():
     assert problem(pydantic_input("t", Checked), {"a": 1}).expected == "arguments accepted by the tool's own check"
 
 
-def test_addresses_are_asked_for_by_their_kind():
-    class Host(BaseModel):
-        a: IPv4Address
-        b: IPv6Address
-
-    refused = refusal(pydantic_input("t", Host), {"a": "x", "b": "x"})
-    assert [found.expected for found in refused.problems] == ["an IPv4 address", "an IPv6 address"]
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (IPvAnyAddress, "x", "an IP address"),
+        (re.Pattern, "(", "a regular expression"),
+        (Json, 5, "JSON as text"),
+        (ZoneInfo, "x", "the name of a time zone"),
+    ],
+)
+def test_an_error_of_a_type_of_pydantics_is_worded_as_what_the_type_is(kind, value, expected):
+    assert problem(pydantic_input("t", TypedDict("Given", {"a": kind})), {"a": value}).expected == expected
 
 
 # Raw JSON Schema.
