@@ -112,10 +112,14 @@ class AbortController:
         Raises:
             UsageError: the reason cannot be raised, or is a `StopIteration`, which no coroutine can raise.
         """
-        given: object = AbortedError(reason) if isinstance(reason, str) else reason
-        if given is not None and (not isinstance(given, BaseException) or isinstance(given, StopIteration)):
+        given = AbortedError(reason) if isinstance(reason, str) else reason
+        if given is not None and not _can_be_raised(given):
             raise UsageError(f"the reason of an abort is an exception or a text, not {type(given).__name__}")
         self.signal._give(given)  # noqa: SLF001 - of this module: the controller alone may give its signal
+
+
+def _can_be_raised(reason: object) -> bool:
+    return isinstance(reason, BaseException) and not isinstance(reason, StopIteration)
 
 
 def _call(listener: Listener) -> None:

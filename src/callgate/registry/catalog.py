@@ -213,7 +213,7 @@ def listed(what: str, tools: Iterable[object]) -> list[object]:
     Raises:
         UsageError: it is one thing and no list.
     """
-    if isinstance(tools, str) or not isinstance(tools, Iterable):
+    if isinstance(tools, str) or not hasattr(tools, "__iter__"):
         raise UsageError(f"{what} must be a list of tools or of their names, not {type(tools).__name__}: pass [{what[:-1]}]")
     return list(tools)
 
