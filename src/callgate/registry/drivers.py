@@ -16,7 +16,8 @@ from typing import Final, cast
 
 from callgate.errors import AbortedError
 from callgate.registry.bodies import call_here, needs_await, ready, thread_work, to_coroutine
-from callgate.registry.pipeline import Aborted, Pipeline, check_authorization, denial_of, failure_of, reason_of
+from callgate.registry.judging import Aborted, check_authorization, denial_of, failure_of, reason_of
+from callgate.registry.pipeline import Pipeline
 from callgate.registry.requests import Call
 from callgate.registry.starting import holders, seconds_left, start, timeout_of
 from callgate.running.driving import await_flight, block_on_flight, call_in_loop, settle_cancelled

@@ -11,23 +11,22 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from inspect import isawaitable
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias, cast
 
-from callgate.diagnostics import CallFacts, DiagnosticContext, SpanEnding, ToolFailed, ToolFinished, ToolLate, original_error
+from callgate.diagnostics import DiagnosticContext, ToolLate, original_error
 from callgate.errors import (
-    AbortedError,
     InvalidInputError,
     InvalidOutputError,
     ToolDeniedError,
     ToolError,
-    ToolFailedError,
     ToolUnavailableError,
 )
-from callgate.registry.catalog import Catalog, shown_name
+from callgate.registry.catalog import Catalog
 from callgate.registry.entry import Entry
+from callgate.registry.judging import Aborted, check_authorization, code_of, denial_of, reason_of, status_of
 from callgate.registry.log import CallLog
+from callgate.registry.receipts import ended, tell_failed, tell_finished
 from callgate.registry.requests import NO_OPTIONS, Call, ErrorPorts
 from callgate.reporting import ErrorReporter, ToolErrorReport, format_tool_error
 from callgate.tools.inputs import InputRefused, OutputRefused
@@ -39,39 +38,22 @@ from callgate.tools.writing import Written, add_blocks, write_output, write_text
 from callgate.values import (
     NO_ARTIFACTS,
     UNSET,
-    CallContext,
     CallStatus,
-    EndedCall,
     ExecutionOptions,
     ToolAnswer,
     ToolCallRecord,
     ToolResult,
-    digest_of_input,
 )
 
-__all__ = ("Aborted", "Authorize", "Failure", "Pipeline", "Settings")
-
-T = TypeVar("T")
+__all__ = ("Authorize", "Failure", "Pipeline", "Settings")
 
 Authorize: TypeAlias = Callable[[Call], object]
 
 _log: Final = logging.getLogger("callgate")
-_INPUT_KEPT: Final = 4096
-_OUTPUT_KEPT: Final = 1024
 _REPAIR_ROUNDS: Final = 8
 _MOST_REPAIRS: Final = 100
-_LONGEST_CODE: Final = 128
-_NO_CONTEXT: Final = CallContext()
 _CLOSED: Final = "its registry was closed"
 _HUNG: Final = "too many of its calls did not stop at their limit and still run; it takes calls again when one returns"
-
-
-class Aborted(Exception):
-    """Carry the reason of the caller's abort to the door, which raises it as it is."""
-
-    def __init__(self, reason: BaseException) -> None:
-        super().__init__()
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +207,11 @@ class Pipeline:
             written = limit_output(entry.name, written, cap, entry.on_oversize, self._spill_of(call))
         if written.notes:
             call.notes += written.notes
-        ended = _ended(call, "succeeded", written)
-        self.log.append(ended)
+        end = ended(call, "succeeded", written)
+        self.log.append(end)
         if call.observed:
-            _tell_finished(call, ended.record(), written.text)
-        return ToolResult(value, written.text, ended, written.blocks, artifacts)
+            tell_finished(call, end.record(), written.text)
+        return ToolResult(value, written.text, end, written.blocks, artifacts)
 
     def _check_return(self, call: Call, value: object) -> None:
         """Warn, at a tool's first result, when it is not what the return annotation says (case d15)."""
@@ -277,10 +259,10 @@ class Pipeline:
         with contextlib.suppress(Exception):  # a tool's own error class may forbid it
             error.invocation_id = call.invocation_id
         status: CallStatus = "denied" if isinstance(error, ToolDeniedError) else "failed"
-        ended = _ended(call, status, code=self._code(error), error_status=_status_of(error))
-        self.log.append(ended)
-        record = ended.record()
-        _tell_failed(call, record, error)
+        end = ended(call, status, code=self._code(error), error_status=status_of(error))
+        self.log.append(end)
+        record = end.record()
+        tell_failed(call, record, error)
         attempts_left = None if call.call_context is None else call.call_context.attempts_left
         text = format_tool_error(error, attempts_left=attempts_left)
         self.report(call, error, record, text)
@@ -307,9 +289,9 @@ class Pipeline:
 
     def end_early(self, call: Call, status: CallStatus) -> None:
         """End a call that its caller stopped, or that the program's end stopped: a receipt, no failure, no report."""
-        ended = _ended(call, status, code=status)
-        self.log.append(ended)
-        _tell_finished(call, ended.record(), UNSET)
+        end = ended(call, status, code=status)
+        self.log.append(end)
+        tell_finished(call, end.record(), UNSET)
 
     def late(self, call: Call) -> None:
         """Note that a body which was given up has ended; what it brought is dropped."""
@@ -338,21 +320,7 @@ class Pipeline:
             code: object = None if name_code is None else name_code(original_error(error))
         except Exception:  # noqa: BLE001 - the host's own code; the call has failed already, and the error's code is true
             code = None
-        return code if type(code) is str and code else _fact(error, "code", str, ToolError.code)[:_LONGEST_CODE]
-
-
-def _fact(error: ToolError, name: str, kind: type[T], otherwise: T) -> T:
-    """Read a fact of an error; the class may be a tool's own, with anything in it."""
-    try:
-        value = getattr(error, name)
-    except Exception:  # noqa: BLE001 - the tool's own code
-        return otherwise
-    return value if type(value) is kind else otherwise
-
-
-def _status_of(error: ToolError) -> int:
-    status = _fact(error, "status", int, ToolError.status)
-    return status if 100 <= status <= 599 else ToolError.status
+        return code if type(code) is str and code else code_of(error)
 
 
 def _mended(
@@ -369,52 +337,6 @@ def _surplus(number: int) -> tuple[str, ...]:
     return (f"and {number} more",) if number > 0 else ()
 
 
-def check_authorization(call: Call, answer: object) -> None:
-    """Take the answer of the host's authorization: None or True allows, anything else denies.
-
-    Raises:
-        ToolDeniedError: the call is not allowed.
-    """
-    if answer is not None and answer is not True:
-        raise ToolDeniedError(call.entry.name)
-
-
-def denial_of(call: Call, error: BaseException) -> ToolError:
-    """Turn what the host's authorization raised into a refusal: a policy that breaks must not let the call through."""
-    if issubclass(type(error), KeyboardInterrupt | SystemExit):
-        raise error
-    if issubclass(type(error), ToolError):
-        return cast("ToolError", error)
-    denial = ToolDeniedError(call.entry.name, "it could not be authorized")
-    denial.__cause__ = error
-    return denial
-
-
-def reason_of(call: Call) -> BaseException:
-    """Give the caller's own reason for its abort (contract row P7)."""
-    reason = None if call.signal is None else call.signal.reason
-    return AbortedError("the call was aborted because its registry was closed") if reason is None else reason
-
-
-def failure_of(call: Call, error: BaseException) -> ToolError:
-    """Turn what a tool's body raised into what the registry raises (contract row P8).
-
-    Raises:
-        KeyboardInterrupt, SystemExit: as they are; they are the program's, not the tool's.
-        Aborted: the caller has aborted; whatever the tool makes of that is no failure.
-    """
-    kind = type(error)  # isinstance would believe the error's own `__class__`
-    if issubclass(kind, KeyboardInterrupt | SystemExit):
-        raise error
-    if call.signal is not None and call.signal.aborted:
-        raise Aborted(reason_of(call))
-    if issubclass(kind, ToolError):
-        return cast("ToolError", error)
-    failure = ToolFailedError(call.entry.name)
-    failure.__cause__ = error
-    return failure
-
-
 def _checked(call: Call, value: object) -> object:
     check = call.entry.check_output
     assert check is not None
@@ -422,121 +344,3 @@ def _checked(call: Call, value: object) -> object:
         return check(value)
     except OutputRefused as refused:
         raise InvalidOutputError(call.entry.name, refused.problems) from refused.__cause__
-
-
-def _ended(
-    call: Call, status: CallStatus, written: Written | None = None, *, code: str | None = None, error_status: int | None = None
-) -> EndedCall:
-    """Gather the facts of the receipt. Content that is not small is digested now, so that it need not be kept."""
-    entry: Entry | None = getattr(call, "entry", None)
-    text = call.text
-    source = text if len(text) <= _INPUT_KEPT else digest_of_input(text)
-    output = None if written is None else written.text if len(written.text) <= _OUTPUT_KEPT else _digest(written.text)
-    return EndedCall(
-        _write_record,
-        call.number,
-        (
-            call.prefix,
-            call.number,
-            shown_name(call.name) if entry is None else entry.name,
-            "" if entry is None else entry.kind,
-            status,
-            call.started_at,
-            (time.perf_counter() - call.began) * 1000,
-            call.call_context,
-            call.thread_id,
-            len(text),
-            source,
-            0 if written is None else written.size_bytes,
-            output,
-            code,
-            error_status,
-            call.repairs,
-            call.notes,
-            call.late_ms,
-        ),
-    )
-
-
-def _write_record(  # noqa: PLR0913, PLR0917 - the facts that _ended gathers, in their order
-    prefix: str,
-    number: int,
-    tool: str,
-    kind: str,
-    status: CallStatus,
-    started_at: float,
-    duration_ms: float,
-    context: CallContext | None,
-    thread_id: str | None,
-    input_bytes: int,
-    arguments: bytes | str,
-    output_bytes: int,
-    output: str | bytes | None,
-    code: str | None,
-    error_status: int | None,
-    repairs: tuple[str, ...],
-    notes: tuple[str, ...],
-    late_ms: float | None,
-) -> ToolCallRecord:
-    context = context or _NO_CONTEXT
-    return ToolCallRecord(
-        invocation_id=f"{prefix}{number:x}",
-        tool=tool,
-        kind=kind,
-        status=status,
-        started_at=started_at,
-        duration_ms=duration_ms,
-        call_id=context.call_id,
-        run_id=context.run_id,
-        thread_id=thread_id,
-        attempt=context.attempt,
-        approved_by=context.approved_by,
-        input_bytes=input_bytes,
-        output_bytes=output_bytes,
-        input_digest=arguments if isinstance(arguments, str) else digest_of_input(arguments) if arguments else None,
-        output_digest=_digest(output).hex() if isinstance(output, str) else None if output is None else output.hex(),
-        error_code=code,
-        error_status=error_status,
-        repairs=repairs,
-        notes=notes,
-        late_ms=late_ms,
-    )
-
-
-def _digest(text: str) -> bytes:
-    return sha256(text.encode()).digest()
-
-
-def facts_of(call: Call) -> CallFacts:
-    """Gather what diagnostics may know of a call before its end."""
-    entry: Entry | None = getattr(call, "entry", None)
-    context = call.call_context or _NO_CONTEXT
-    return CallFacts(
-        invocation_id=call.invocation_id,
-        tool=shown_name(call.name) if entry is None else entry.name,
-        kind="" if entry is None else entry.kind,
-        description=None if entry is None else entry.tool.description,
-        call_id=context.call_id,
-        run_id=context.run_id,
-        thread_id=call.thread_id,
-        attempt=context.attempt,
-        limit_s=call.limit_s,
-    )
-
-
-def _tell_finished(call: Call, record: ToolCallRecord, output: object) -> None:
-    call.scope.emit("tool.finished", lambda: ToolFinished(record, call.arguments, output))
-    _end_span(call, SpanEnding(record, None, call.arguments, output))
-
-
-def _tell_failed(call: Call, record: ToolCallRecord, error: BaseException) -> None:
-    call.scope.emit("tool.failed", lambda: ToolFailed(record, error, call.input))
-    _end_span(call, SpanEnding(record, error, call.input))
-
-
-def _end_span(call: Call, ending: SpanEnding) -> None:
-    """End the call's span; a call that never came to run its tool gets one here, so that each call has one (case h9)."""
-    if call.span is None and call.scope.opens_spans:
-        call.span = call.scope.open_span(facts_of(call))
-    if call.span is not None:
-        call.span.end(ending)

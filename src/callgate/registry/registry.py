@@ -11,8 +11,9 @@ from callgate.errors import ToolError, UsageError
 from callgate.registry.catalog import Catalog, Offer
 from callgate.registry.drivers import WAITING, run_async, run_at_once, run_sync, wait_for_authorization
 from callgate.registry.entry import Limits
+from callgate.registry.judging import Aborted
 from callgate.registry.log import CallLog
-from callgate.registry.pipeline import Aborted, Authorize, Failure, Pipeline, Settings
+from callgate.registry.pipeline import Authorize, Failure, Pipeline, Settings
 from callgate.registry.requests import Call, CallKeywords, ErrorPorts, ToolInvocationRequest
 from callgate.registry.spilling import reader_tool
 from callgate.reporting import ErrorReporter, ReportHandler, ToolErrorReport, format_tool_error

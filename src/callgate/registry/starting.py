@@ -7,7 +7,8 @@ from typing import Final
 
 from callgate.diagnostics import ToolProgress, ToolStarted
 from callgate.errors import TimeoutSource, ToolTimeoutError
-from callgate.registry.pipeline import Pipeline, facts_of
+from callgate.registry.pipeline import Pipeline
+from callgate.registry.receipts import facts_of
 from callgate.registry.requests import Call
 from callgate.running.slots import Slots
 from callgate.signals import AbortController
