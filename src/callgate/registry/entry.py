@@ -87,4 +87,7 @@ def _check_sendable(tool: Tool[Any, Any]) -> None:
     try:
         require_picklable(tool.function)
     except ProcessDataError as error:
-        raise ToolDefinitionError(tool.name, f'run_in="process": {error.reason}') from error
+        reason = f'run_in="process": {error.reason}'
+    else:
+        return
+    raise ToolDefinitionError(tool.name, reason)

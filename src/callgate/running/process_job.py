@@ -122,7 +122,7 @@ def _why_not_by_name(function: object) -> str | None:
         return "a lambda has no name by which a worker process could find it; write it with `def` at the top level of a module"
     if "<locals>" in path:
         return f"{path} is defined inside a function, where a worker process cannot find it; move it to the top level of a module"
-    if module == "__main__" and find_script() is None:
+    if module == "__main__" and (find_script() is None or function.__code__.co_filename.startswith("<")):
         return f"{path} is defined in a shell or in `python -c`, which a worker process cannot load; put it in a file"
     if _lookup(module, path) is not function:
         return f"{module}.{path} is something else than the function, so a worker process cannot find it by that name"
