@@ -6,6 +6,7 @@ block fenced as `output` is what the `python` block before it prints. A command 
 
 import ast
 import asyncio
+import codeop
 import contextlib
 import inspect
 import io
@@ -82,6 +83,22 @@ def run_page(page: str, filename: str) -> None:
                 assert printed.strip() == block.text.strip(), f"{filename}:{block.line}: the page shows another output"
 
 
+def paste(block: Block, filename: str) -> None:
+    """Read a block line by line, as a prompt takes what is pasted into it, and then one empty line.
+
+    Raises:
+        SyntaxError: a blank line ends a body too early, or none stands between a body and the statement after it.
+    """
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    typed: list[str] = []
+    for line in [*block.text.splitlines(), ""]:
+        typed.append(line)
+        if compiler("\n".join(typed), f"{filename}:{block.line}", "single") is not None:
+            typed.clear()
+    assert not typed, f"{filename}:{block.line}: the prompt waits for more"
+
+
 def commands(page: str) -> list[Command]:
     shown = "\n".join(block.text for block in blocks(page) if block.kind in {"console", "sh"})
     return [Command(tuple(shlex.split(found["command"])[1:]), int(found["code"] or 0)) for found in COMMAND.finditer(shown)]
@@ -95,6 +112,13 @@ def run_command(command: Command) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", PAGES)
 def test_the_python_code_of_a_page_runs(name):
     run_page((ROOT / name).read_text(encoding="utf-8"), name)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_python_code_of_a_page_can_be_pasted_into_a_prompt(name):
+    for block in blocks((ROOT / name).read_text(encoding="utf-8")):
+        if block.kind == "python":
+            paste(block, name)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -118,6 +142,12 @@ def test_an_output_block_must_be_what_the_code_prints():
     run_page("```python\nprint(1)\n```\n\n```output\n1\n```\n", "page.md")
     with pytest.raises(AssertionError, match="another output"):
         run_page("```python\nprint(1)\n```\n\n```output\n2\n```\n", "page.md")
+
+
+@pytest.mark.parametrize("code", ["def f():\n    x = 1\n\n    return x\n", "if 1:\n    x = 1\ny = 2\n", "f(\n"])
+def test_a_block_that_a_prompt_would_not_take_is_noticed(code):
+    with pytest.raises((SyntaxError, AssertionError)):
+        paste(Block("python", code, 1), "page.md")
 
 
 def test_annotations_of_a_page_are_resolved_as_in_a_file():
