@@ -93,6 +93,8 @@ class ExecutionOptions:
             check_limit("max_output_bytes", self.max_output_bytes, whole=True)
         if self.deadline is not None and not _is_number(self.deadline):
             raise UsageError(f"deadline must be a moment of time.monotonic(), or None, not {self.deadline!r}")
+        if self.repair not in {True, False}:
+            raise UsageError(f"repair must be True or False, not {self.repair!r}")
         ignored: object = self.ignored_arguments
         if isinstance(ignored, str):
             raise UsageError("ignored_arguments must be a set of names, not one text")

@@ -79,8 +79,10 @@ class ToolRegistry:
     ) -> None:
         check_limit("default_timeout_s", default_timeout_s)
         check_limit("default_max_output_bytes", default_max_output_bytes, whole=True)
-        check_limit("max_abandoned", max_abandoned or -1, whole=True)
-        check_limit("kept_events", kept_events or -1, whole=True)
+        _check_count("max_abandoned", max_abandoned)
+        _check_count("kept_events", kept_events)
+        _check_kind("execution", execution, ExecutionOptions)
+        _check_kind("errors", errors, ErrorPorts)
         if authorize is not None and not callable(authorize):
             raise UsageError(f"authorize must be a function of one call, not {type(authorize).__name__}")
         store = spill or MemorySpill()
@@ -361,6 +363,16 @@ class ToolRegistry:
         Nobody waits here: a tool that does not stop is given up, and a process is killed. Closing again does nothing.
         """
         self._pipeline.close()
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{name} must be a whole number above 0, not {value!r}")
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise UsageError(f"{name} must be {kind.__name__}(…), not {type(value).__name__}")
 
 
 def _shown(call: Call, now: float) -> RunningCall:

@@ -25,7 +25,7 @@ import json
 import math
 import re
 from collections import UserString
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from pathlib import PurePath
-from types import GeneratorType, NoneType
+from types import CoroutineType, GeneratorType, NoneType
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -281,6 +281,11 @@ def _generator(_walk: _Walk, _value: object) -> NoReturn:
     raise Unwritable("a generator", hint="return a list of its items")
 
 
+def _coroutine(_walk: _Walk, value: Coroutine[object, object, object]) -> NoReturn:
+    value.close()  # nobody will await it, and Python would say so at some later place that has nothing to do with it
+    raise Unwritable("a coroutine that was not awaited", hint="await it in the tool")
+
+
 def _unknown(_walk: _Walk, value: object) -> NoReturn:
     raise Unwritable(_described(type(value)), hint=_HINT)
 
@@ -461,6 +466,7 @@ _FAMILIES: Final[tuple[tuple[type | tuple[type, ...], _Form], ...]] = (
     ((ipaddress.IPv6Address, ipaddress.IPv6Network, ipaddress.IPv6Interface), _by_str),
     (type, _class),
     (GeneratorType, _generator),
+    (CoroutineType, _coroutine),
 )
 _ABSTRACT_FAMILIES: Final[tuple[tuple[type | tuple[type, ...], _Form], ...]] = (
     (Mapping, _mapping),

@@ -633,3 +633,14 @@ def test_an_interrupt_while_a_value_is_read_is_not_taken_for_its_failure():
 
     with pytest.raises(KeyboardInterrupt):
         write_output("t", Interrupting())
+
+
+def test_d1_a_coroutine_that_nobody_awaited_is_refused_and_closed():
+    async def late():
+        raise AssertionError("nobody awaits this")
+
+    waiting = late()
+    with pytest.raises(InvalidOutputError) as caught:
+        write_output("t", {"a": [waiting]})
+    assert caught.value.problems[0].path == "a[0]"
+    assert waiting.cr_frame is None
