@@ -286,7 +286,7 @@ def test_each_end_of_a_process_is_told_apart(pool, function, args, exit_code, nu
 def test_a_worker_whose_keeper_was_killed_is_gone_too(pool):
     left = []
     # The end of the worker's connection and that of its keeper race to the parent: either may be told.
-    with pytest.raises(ProcessDied, match="keeper|closed its connection"):
+    with pytest.raises(ProcessDied, match=r"keeper|closed its connection"):
         run(pool, tools.kill_keeper, on_progress=left.append)
     until(lambda: not alive(left[0]))
 
