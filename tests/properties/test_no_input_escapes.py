@@ -12,11 +12,13 @@ import datetime as dt
 import decimal
 import enum
 import functools
+import gc
 import itertools
 import json
 import logging
 import sys
 import traceback
+import warnings
 from typing import Any
 
 import pytest
@@ -341,6 +343,15 @@ def raising_generator():
 async def raising_async_generator():
     yield 1
     oops()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collected_here():
+    """Let the coroutines that hostile values hide be collected here: elsewhere Python's remark on them fails another test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        gc.collect()
 
 
 async def raising_coroutine():
