@@ -6,15 +6,23 @@ The tree::
     ├── UsageError                      a bug in the calling program; never caused by a model
     │   ├── ToolDefinitionError         a tool that cannot work as it is defined
     │   ├── DuplicateToolError          a second tool with a name that is taken
-    │   └── RegistrySealedError         a registration after `seal()`
+    │   ├── RegistrySealedError         a registration after `seal()`
+    │   └── PolicyError                 a policy that cannot be loaded as it is written
     ├── AbortedError               499  the default reason of an abort
+    ├── NotFoundError              404  no approval, run, grant or profile of that name
+    ├── ConflictError              409  somebody else was first: decided, resumed or running already
+    ├── RunStateError              422  a stored run that is damaged or newer than this release
+    ├── StoreError                 503  the store did not take or give a record
     └── ToolError                       what a model may read as the answer to its call
         ├── InvalidInputError      400  arguments that the schema refuses
         ├── ToolNotFoundError      404  no tool of that name
         ├── ToolNotOfferedError    403  a tool that this call was not offered
         ├── ToolDeniedError        403  authorization said no
+        │   ├── ApprovalRequiredError   403  a person has to approve first
+        │   └── BudgetExceededError     429  a budget of the policy is used up
         ├── OutputTooLargeError    413  an output over the tool's cap
         ├── ToolFailedError        500  the tool raised something of its own
+        ├── OutcomeUnknownError    500  the tool was started, and how it ended is not known
         ├── InvalidOutputError     502  an output that is no JSON or not what was declared
         ├── ToolUnavailableError   503  the tool cannot take calls at the moment
         └── ToolTimeoutError       504  no answer within the time limit
@@ -26,13 +34,21 @@ from typing import Final, Literal, Self
 
 __all__ = (
     "AbortedError",
+    "ApprovalRequiredError",
+    "BudgetExceededError",
     "CallgateError",
+    "ConflictError",
     "DuplicateToolError",
     "InvalidInputError",
     "InvalidOutputError",
+    "NotFoundError",
+    "OutcomeUnknownError",
     "OutputTooLargeError",
+    "PolicyError",
     "Problem",
     "RegistrySealedError",
+    "RunStateError",
+    "StoreError",
     "TimeoutSource",
     "ToolDefinitionError",
     "ToolDeniedError",
@@ -122,6 +138,22 @@ class RegistrySealedError(UsageError):
         self.tool = tool
 
 
+class PolicyError(UsageError):
+    """Refuse a policy that names what does not exist or says what cannot be; nothing was loaded.
+
+    `file` and `line` say where it is written (None: it was made in Python).
+    """
+
+    code = "invalid_policy"
+
+    def __init__(self, reason: str, *, file: str | None = None, line: int | None = None) -> None:
+        where = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
+        super().__init__(f"{where}{reason}")
+        self.reason = reason
+        self.file = file
+        self.line = line
+
+
 class AbortedError(CallgateError):
     """Stand as the reason of an abort for which the caller gave none of its own."""
 
@@ -130,6 +162,46 @@ class AbortedError(CallgateError):
 
     def __init__(self, user_message: str = "the call was aborted by its caller") -> None:
         super().__init__(user_message)
+
+
+class NotFoundError(CallgateError):
+    """Tell that there is no `kind` (an approval, a run, a grant, a profile) of that id; nothing was done."""
+
+    code = "not_found"
+    status = 404
+
+    def __init__(self, kind: str, name: str, hint: str = "") -> None:
+        super().__init__(f"there is no {kind} {name!r}{f': {hint}' if hint else ''}")
+        self.kind = kind
+        self.name = name
+
+
+class ConflictError(CallgateError):
+    """Tell that somebody else was first; nothing was done by this attempt.
+
+    `decided_by` names who decided, where that is what happened.
+    """
+
+    code = "conflict"
+    status = 409
+
+    def __init__(self, user_message: str, *, decided_by: str | None = None) -> None:
+        super().__init__(user_message)
+        self.decided_by = decided_by
+
+
+class RunStateError(CallgateError):
+    """Refuse a stored run that is damaged, or written by a newer release; nothing was resumed."""
+
+    code = "invalid_run_state"
+    status = 422
+
+
+class StoreError(CallgateError):
+    """Tell that the store could not take or give a record; what was asked for did not happen. `__cause__` says why."""
+
+    code = "store_unavailable"
+    status = 503
 
 
 class ToolError(CallgateError):
@@ -252,6 +324,40 @@ class ToolDeniedError(ToolError):
         super().__init__(f"The call of tool {tool!r} is not allowed{f': {reason}' if reason else '.'}")
         self.tool = tool
         self.reason = reason
+
+
+class ApprovalRequiredError(ToolDeniedError):
+    """Ask for a person's approval of this call: a gate stores the request, elsewhere the call is refused.
+
+    A policy or an input parser may raise it; a tool's body may not, because it has begun.
+    """
+
+    code = "approval_required"
+
+    def __init__(self, tool: str, reason: str = "a person has to approve it first") -> None:
+        super().__init__(tool, reason)
+
+
+class BudgetExceededError(ToolDeniedError):
+    """Refuse a call because a budget of the policy is used up; the tool did not run."""
+
+    code = "budget_exceeded"
+    status = 429
+
+
+class OutcomeUnknownError(ToolError):
+    """Tell that the tool was started and that how it ended is not known, because its process ended first."""
+
+    code = "outcome_unknown"
+    status = 500
+    try_other_arguments = False
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(
+            f"Tool {tool!r} was started, and the program ended before it did: what it was to do may have happened or not."
+            " Find out before anything is done again; it is not repeated by itself."
+        )
+        self.tool = tool
 
 
 class OutputTooLargeError(ToolError):

@@ -21,12 +21,14 @@ __all__ = (
     "BinaryBlock",
     "CallContext",
     "CallStatus",
+    "Caller",
     "ContentBlock",
     "EndedCall",
     "ExecutionOptions",
     "ImageBlock",
     "TextBlock",
     "ToolAnswer",
+    "ToolCall",
     "ToolCallRecord",
     "ToolReply",
     "ToolResult",
@@ -39,7 +41,7 @@ __all__ = (
 T = TypeVar("T")
 NO_ARTIFACTS: Final[Mapping[str, object]] = MappingProxyType({})
 
-CallStatus = Literal["succeeded", "failed", "denied", "aborted", "cancelled"]
+CallStatus = Literal["succeeded", "failed", "denied", "aborted", "cancelled", "pending", "dry_run"]
 
 
 class Unset(Enum):
@@ -56,7 +58,8 @@ class CallContext:
     """Say which place a call has in its run; a failure is reported only for a call that has one (contract row P10).
 
     `attempt` counts from 1. `attempts_left` is what the host still grants after this one (None: not limited): at 0 the
-    model reads that it was the last. `approved_by` names the person who approved, for the receipt.
+    model reads that it was the last. `approved_by` names the person who approved, for the receipt. `key` names the call in
+    the journal, whatever its attempt; a gate sets it.
     """
 
     run_id: str | None = None
@@ -65,6 +68,36 @@ class CallContext:
     attempt: int = 1
     attempts_left: int | None = None
     approved_by: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Say on whose behalf a call is made: a subject (a user, a service) and the roles that it has."""
+
+    subject: str
+    roles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        subject: object = self.subject
+        if not isinstance(subject, str) or not subject:
+            raise UsageError(f"a caller's subject must be a text that is not empty, not {subject!r}")
+        roles: object = self.roles
+        if isinstance(roles, str):
+            raise UsageError(f"a caller's roles must be a list of texts: write roles=({roles!r},)")
+        object.__setattr__(self, "roles", tuple(self.roles))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """Be one call as a model made it: the tool's name, its arguments (JSON text, a mapping or None), and the model's id.
+
+    Within a run no two calls may have the same id; without a run the id is only noted.
+    """
+
+    name: str
+    arguments: object = field(default=None, repr=False)
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from typing import Final, TypeVar, cast
 
-from callgate.errors import AbortedError, ToolDeniedError, ToolError, ToolFailedError
+from callgate.errors import AbortedError, ApprovalRequiredError, ToolDeniedError, ToolError, ToolFailedError
 from callgate.registry.requests import Call
 
 __all__ = ("Aborted", "check_authorization", "code_of", "denial_of", "failure_of", "reason_of", "status_of")
@@ -59,9 +59,10 @@ def failure_of(call: Call, error: BaseException) -> ToolError:
         raise error
     if call.signal is not None and call.signal.aborted:
         raise Aborted(reason_of(call))
-    if issubclass(kind, ToolError):
+    if issubclass(kind, ToolError) and not issubclass(kind, ApprovalRequiredError):
         return cast("ToolError", error)
-    failure = ToolFailedError(call.entry.name)
+    late = "it asked for an approval after it had begun" if issubclass(kind, ApprovalRequiredError) else "an internal error"
+    failure = ToolFailedError(call.entry.name, late)
     failure.__cause__ = error
     return failure
 

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, cast
 
 from callgate.diagnostics import DiagnosticContext, ToolLate, original_error
 from callgate.errors import (
+    ApprovalRequiredError,
     InvalidInputError,
     InvalidOutputError,
     ToolDeniedError,
@@ -27,8 +28,9 @@ from callgate.registry.entry import Entry
 from callgate.registry.judging import Aborted, check_authorization, code_of, denial_of, reason_of, status_of
 from callgate.registry.log import CallLog
 from callgate.registry.receipts import ended, tell_failed, tell_finished
-from callgate.registry.requests import NO_OPTIONS, Call, ErrorPorts
+from callgate.registry.requests import NO_OPTIONS, Call, ErrorPorts, Held
 from callgate.reporting import ErrorReporter, ToolErrorReport, format_tool_error
+from callgate.tools.asking import approved_parse
 from callgate.tools.inputs import InputRefused, OutputRefused
 from callgate.tools.limiting import limit_output
 from callgate.tools.reading import read_arguments
@@ -39,6 +41,7 @@ from callgate.values import (
     NO_ARTIFACTS,
     UNSET,
     CallStatus,
+    EndedCall,
     ExecutionOptions,
     ToolAnswer,
     ToolCallRecord,
@@ -61,8 +64,13 @@ class Failure:
     """Be the end of a call that failed: the error to raise, its receipt, and the text that a model reads."""
 
     error: ToolError
-    record: ToolCallRecord
+    ended: EndedCall
     text: str
+
+    @property
+    def record(self) -> ToolCallRecord:
+        """The receipt of the call."""
+        return self.ended.record()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +108,25 @@ class Pipeline:
             ToolError: the refusal; the tool does not run.
             Aborted: when the caller has aborted already.
         """
+        self.read(call)
+        authorize = self.settings.authorize
+        if authorize is None:
+            return None
+        try:
+            answer = authorize(call)
+        except BaseException as error:  # noqa: BLE001 - the host's own code
+            denial = denial_of(call, error)
+        else:
+            return self._judge(call, answer)
+        raise denial
+
+    def read(self, call: Call) -> None:
+        """Find the call's tool and parse its input; nothing else is judged.
+
+        Raises:
+            ToolError: the refusal.
+            Aborted: when the caller has aborted already.
+        """
         call.started_at = time.time()
         call.began = time.perf_counter()
         call.number = next(self._ids)
@@ -116,22 +143,14 @@ class Pipeline:
         text, arguments = read_arguments(entry.name, call.raw)
         call.text = text
         try:
-            call.arguments = entry.parse(text, arguments)
+            call.arguments = _parse_of(call)(text, arguments)
         except InputRefused as refused:
             self._repair(call, options, arguments, refused)
+        except ApprovalRequiredError as asked:
+            raise _asked(call, asked) from None
         call.parsed = True
         if call.signal is not None and call.signal.aborted:
             raise Aborted(reason_of(call))
-        authorize = self.settings.authorize
-        if authorize is None:
-            return None
-        try:
-            answer = authorize(call)
-        except BaseException as error:  # noqa: BLE001 - the host's own code
-            denial = denial_of(call, error)
-        else:
-            return self._judge(call, answer)
-        raise denial
 
     def _judge(self, call: Call, answer: object) -> Awaitable[object] | None:
         if answer is not None and answer is not True:
@@ -177,9 +196,11 @@ class Pipeline:
             repairs += done
             call.repairs = tuple(repairs[:_MOST_REPAIRS]) + _surplus(len(repairs) - _MOST_REPAIRS)
             try:
-                call.arguments = entry.parse(call.text, arguments)
+                call.arguments = _parse_of(call)(call.text, arguments)
             except InputRefused as again:
                 refused = again
+            except ApprovalRequiredError as asked:
+                raise _asked(call, asked) from None
             else:
                 return
         raise InvalidInputError(entry.name, refused.problems)
@@ -232,6 +253,7 @@ class Pipeline:
             value = _checked(call, value)
         if text is None:
             return value, add_blocks(name, write_output(name, value), blocks), artifacts
+        call.reworded = True
         return value, write_text(name, text, blocks), artifacts
 
     def _cap_of(self, call: Call) -> int | None:
@@ -266,7 +288,7 @@ class Pipeline:
         attempts_left = None if call.call_context is None else call.call_context.attempts_left
         text = format_tool_error(error, attempts_left=attempts_left)
         self.report(call, error, record, text)
-        return Failure(error, record, text)
+        return Failure(error, end, text)
 
     def report(self, call: Call, error: BaseException, record: ToolCallRecord, text: str) -> None:
         """Hand a failed call to the host's handler, when there is one and the call has its context (contract row P10)."""
@@ -287,11 +309,12 @@ class Pipeline:
             )
         )
 
-    def end_early(self, call: Call, status: CallStatus) -> None:
-        """End a call that its caller stopped, or that the program's end stopped: a receipt, no failure, no report."""
+    def end_early(self, call: Call, status: CallStatus) -> EndedCall:
+        """End a call that was stopped or held before its tool ran: a receipt, no failure, no report."""
         end = ended(call, status, code=status)
         self.log.append(end)
         tell_finished(call, end.record(), UNSET)
+        return end
 
     def late(self, call: Call) -> None:
         """Note that a body which was given up has ended; what it brought is dropped."""
@@ -321,6 +344,15 @@ class Pipeline:
         except Exception:  # noqa: BLE001 - the host's own code; the call has failed already, and the error's code is true
             code = None
         return code if type(code) is str and code else code_of(error)
+
+
+def _parse_of(call: Call) -> Callable[[bytes, dict[str, object]], object]:
+    return approved_parse(call.entry.parse) if call.approved else call.entry.parse
+
+
+def _asked(call: Call, asked: ApprovalRequiredError) -> Exception:
+    """Turn what an input parser asks for into what the door makes of it: a gate asks a person, without one it is refused."""
+    return ApprovalRequiredError(call.entry.name, asked.reason) if call.guard is None else Held("pending", asked.reason)
 
 
 def _mended(

@@ -14,7 +14,7 @@ from callgate.registry.entry import Limits
 from callgate.registry.judging import Aborted
 from callgate.registry.log import CallLog
 from callgate.registry.pipeline import Authorize, Failure, Pipeline, Settings
-from callgate.registry.requests import Call, CallKeywords, ErrorPorts, ToolInvocationRequest
+from callgate.registry.requests import Call, CallKeywords, ErrorPorts, Held, ToolInvocationRequest
 from callgate.registry.spilling import reader_tool
 from callgate.reporting import ErrorReporter, ReportHandler, ToolErrorReport, format_tool_error
 from callgate.running.portal import PortalError, run_in_portal
@@ -225,6 +225,11 @@ class ToolRegistry:
         reporter = self._pipeline.settings.reporter
         return reporter is None or await reporter.aflush(timeout_s)
 
+    @property
+    def diagnostics(self) -> DiagnosticContext:
+        """The scope that calls start with which bring none."""
+        return self._pipeline.diagnostics
+
     def set_diagnostics(self, diagnostics: DiagnosticContext | None) -> None:
         """Replace the scope for later calls (None: the default); calls in flight keep the one that they started with."""
         self._pipeline.diagnostics = diagnostics or default_diagnostics()
@@ -272,10 +277,10 @@ class ToolRegistry:
             ToolError: the call was refused or failed; `code` and `status` say how.
             BaseException: the reason of the call's abort signal, as it is.
         """
-        end = await self._drive(Call(request, arguments, keywords))
-        if isinstance(end, Failure):
-            raise end.error.with_traceback(None)  # a tool may raise one error for ever: its trace must not grow
-        return end
+        end = await self.drive(Call(request, arguments, keywords))
+        if isinstance(end, ToolResult):
+            return end
+        raise _raised(end)
 
     def invoke(
         self, request: ToolInvocationRequest | str, arguments: object = None, /, **keywords: Unpack[CallKeywords]
@@ -311,23 +316,51 @@ class ToolRegistry:
             BaseException: the reason of the call's abort signal; no refusal and no failure is raised.
             UsageError: for a mistake of the calling program: an unknown keyword, an offer that cannot work.
         """
-        end = await self._drive(Call(request, arguments, keywords))
+        end = await self.drive(Call(request, arguments, keywords))
+        if isinstance(end, ToolResult):
+            return ToolReply(end.text, is_error=False, invocation=end.invocation, blocks=end.blocks, value=end.value)
         if isinstance(end, Failure):
             return ToolReply(end.text, is_error=True, invocation=end.record, error=end.error)
-        return ToolReply(end.text, is_error=False, invocation=end.invocation, blocks=end.blocks, value=end.value)
+        raise _raised(end)
 
-    async def _drive(self, call: Call) -> ToolResult[Any] | Failure:
+    def read(self, name: str, arguments: object = None, /, *, approved: bool = False, tools: Iterable[Any] | None = None) -> Call:
+        """Find the tool of a call and parse its input, and give the call; nothing runs, and no receipt is made.
+
+        `approved` lets `require_approval` pass in the input's parser.
+
+        Raises:
+            ToolError: the refusal that the call would meet.
+        """
+        call = Call(name, arguments, {"tools": tools})
+        call.approved = approved
+        self._pipeline.read(call)
+        return call
+
+    async def drive(self, call: Call) -> ToolResult[Any] | Failure | Held:
+        """Run a call that was made with `Call(…)` to its end, and give the end as a value: for a gate, which sets `call.guard`.
+
+        Raises:
+            BaseException: the reason of the call's abort signal, and what the guard raises that is no `ToolError`.
+        """
         pipeline = self._pipeline
         try:
             waiting = pipeline.admit(call)
             if waiting is not None:
                 await wait_for_authorization(pipeline, call, waiting)
+            if call.guard is not None:
+                waiting = call.guard(call)
+                if waiting is not None:
+                    await waiting
             value = run_at_once(pipeline, call)
             if value is WAITING:
                 value = await run_async(pipeline, call)
             return pipeline.settle(call, value)
         except ToolError as error:
             return pipeline.fail(call, error)
+        except Held as held:
+            if held.status is not None:
+                held.ended = pipeline.end_early(call, held.status)
+            return held
         except Aborted as aborted:
             reason = aborted.reason
             pipeline.end_early(call, "aborted")
@@ -363,6 +396,12 @@ class ToolRegistry:
         Nobody waits here: a tool that does not stop is given up, and a process is killed. Closing again does nothing.
         """
         self._pipeline.close()
+
+
+def _raised(end: Failure | Held) -> BaseException:
+    if isinstance(end, Held):
+        return UsageError("the call was held by its guard, and nobody asked for that: a guard needs registry.drive(call)")
+    return end.error.with_traceback(None)  # a tool may raise one error for ever: its trace must not grow
 
 
 def _check_count(name: str, value: object) -> None:

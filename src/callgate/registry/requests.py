@@ -1,10 +1,10 @@
 """What a caller may say of a call, and the call itself while it is under way."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Protocol, TypedDict, cast
+from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
 
 from callgate.diagnostics import CallSpan, DiagnosticContext
 from callgate.errors import TimeoutSource, ToolError, UsageError
@@ -14,9 +14,19 @@ from callgate.running.stepping import Body, Ride
 from callgate.signals import AbortController, AbortSignal
 from callgate.tools.context import ToolContext
 from callgate.tools.tool import Tool
-from callgate.values import CallContext, ExecutionOptions
+from callgate.values import CallContext, CallStatus, EndedCall, ExecutionOptions
 
-__all__ = ("NO_OPTIONS", "Call", "CallKeywords", "ErrorCode", "ErrorPorts", "ToolInvocationRequest", "Unavailable")
+__all__ = (
+    "NO_OPTIONS",
+    "Call",
+    "CallKeywords",
+    "ErrorCode",
+    "ErrorPorts",
+    "Guard",
+    "Held",
+    "ToolInvocationRequest",
+    "Unavailable",
+)
 
 
 NO_OPTIONS: Final = ExecutionOptions()
@@ -107,6 +117,24 @@ def _unknown_keyword(key: str) -> UsageError:
     return UsageError(f"unknown keyword {key!r}; a call takes {', '.join(sorted(_KEYWORDS))}{hint}")
 
 
+Guard: TypeAlias = Callable[["Call"], Awaitable[None] | None]
+"""What a gate has to say of an admitted call before its tool runs: it returns to let it run, and raises to end it."""
+
+
+class Held(Exception):
+    """End a call before its tool runs, without a failure: raised by a guard, with what it wants to know again.
+
+    `status` is what the receipt says (None: there is none, because the call is not of this execution); `ended` is that receipt.
+    """
+
+    ended: EndedCall | None = None
+
+    def __init__(self, status: CallStatus | None, detail: object = None) -> None:
+        super().__init__()
+        self.status = status
+        self.detail = detail
+
+
 class Call:
     """Be one call under way: what was asked, and what became of it so far.
 
@@ -144,6 +172,9 @@ class Call:
     ends_at: float | None = None
     late_ms: float | None = None
     progressed: int = 0
+    reworded: bool = False
+    approved: bool = False
+    guard: "Guard | None" = None
     entry: Entry
     scope: DiagnosticContext
     prefix: str

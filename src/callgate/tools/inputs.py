@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 from pydantic import TypeAdapter
 from pydantic_core import ValidationError, from_json, to_json, to_jsonable_python
 
-from callgate.errors import Problem, ToolDefinitionError
+from callgate.errors import ApprovalRequiredError, Problem, ToolDefinitionError
 from callgate.tools.annotations import modern_types
 from callgate.tools.author_errors import PROGRAM_STOPS, problems_for_model, words_for_model
 from callgate.tools.branches import ambiguity_in
@@ -40,6 +40,7 @@ __all__ = (
     "callable_input",
     "callable_output",
     "compiled_input",
+    "is_parsed_by_callable",
     "pydantic_input",
     "pydantic_output",
     "schema_input",
@@ -52,6 +53,10 @@ Schema: TypeAlias = Mapping[str, object] | bool
 Parse: TypeAlias = Callable[[bytes, dict[str, object]], object]
 
 _OWN_OUTPUT_CHECK: Final = "an output accepted by the tool's own check"
+
+
+PASSED_ON: Final = (*PROGRAM_STOPS, ApprovalRequiredError)
+"""What an author's check may raise that is no refusal of the arguments."""
 
 
 class InputRefused(Exception):
@@ -123,7 +128,7 @@ def _parse_function(compiled: CompiledType, check: Callable[[bytes, object], Non
             return validate(text)
         except ValidationError as error:
             raise _refused_by_pydantic(error, arguments, schema) from error
-        except PROGRAM_STOPS:
+        except PASSED_ON:
             raise
         except BaseException as error:  # a validator is the tool author's code
             raise _refused_by_author(error) from error
@@ -345,7 +350,7 @@ class _CallableInput:
             return self._parse_input(arguments)
         except ValidationError as error:
             raise _refused_by_pydantic(error, arguments, self.schema) from error
-        except PROGRAM_STOPS:
+        except PASSED_ON:
             raise
         except BaseException as error:  # the tool author's code
             raise _refused_by_author(error) from error
@@ -362,6 +367,11 @@ def callable_input(tool: str, parse_input: Callable[[Any], object]) -> InputPars
     """
     _require_plain(parse_input, "parse_input", tool)
     return _CallableInput(parse_input)
+
+
+def is_parsed_by_callable(parser: InputParser) -> bool:
+    """Tell whether an author's own function parses the input, so that nothing is known of what it makes."""
+    return isinstance(parser, _CallableInput)
 
 
 def _require_plain(function: object, what: str, tool: str) -> None:

@@ -1,10 +1,11 @@
 """How a tool wants to be run: the options of `@tool` and `Tool`, checked when the tool is defined."""
 
+import inspect
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, TypedDict, cast, get_args
+from typing import Any, Final, Literal, TypedDict, cast, get_args
 
 from callgate.errors import ToolDefinitionError
 from callgate.values import UNSET, Unset
@@ -30,7 +31,9 @@ class ToolKeywords(TypedDict, total=False):
     exclusive: bool
     idempotent: bool
     retries: int
-    needs_approval: bool
+    transient: tuple[type[BaseException], ...]
+    needs_approval: bool | Callable[[Any], object]
+    emits: Iterable[str]
     tags: Iterable[str]
     debug_steps: Iterable[str]
     max_memory_bytes: int | None
@@ -42,9 +45,13 @@ class ToolOptions:
     """Say how a tool is run and what a host may know of it.
 
     `kind` is the host's own word ("read", "write", …; "write" when nothing is said, so that nobody takes an unlabelled
-    tool for harmless); `tags`, `debug_steps`, `needs_approval`, `exclusive`, `idempotent` and `retries` are kept as data
-    for the host. `timeout_s` None is no limit, unset the registry's default; so is `max_output_bytes`, in UTF-8 bytes of
-    the output's JSON text. `max_concurrency` bounds the calls that run at a time (None: no bound of its own).
+    tool for harmless); `tags` and `debug_steps` are kept as data for the host. A gate uses the rest: `needs_approval` (True, or
+    a function of the arguments in JSON form) has a person asked whatever the policy allows; `emits` are the labels of what
+    the tool's results carry, such as "untrusted"; `exclusive` lets it run alone in its step; an `idempotent` tool may be
+    run again, after a crash or up to `retries` times after an error whose class is among `transient`.
+
+    `timeout_s` None is no limit, unset the registry's default; so is `max_output_bytes`, in UTF-8 bytes of the output's JSON
+    text. `max_concurrency` bounds the calls that run at a time (None: no bound of its own).
     `max_memory_bytes` (address space) and `max_cpu_s` (processor seconds) bind each process of a `run_in="process"` tool.
     """
 
@@ -57,7 +64,9 @@ class ToolOptions:
     exclusive: bool = False
     idempotent: bool = False
     retries: int = 0
-    needs_approval: bool = False
+    transient: tuple[type[BaseException], ...] = (ConnectionError, TimeoutError)
+    needs_approval: bool | Callable[[Any], object] = False
+    emits: frozenset[str] = frozenset()
     tags: frozenset[str] = frozenset()
     debug_steps: tuple[str, ...] = ()
     max_memory_bytes: int | None = None
@@ -86,9 +95,10 @@ def tool_options(name: str, keywords: ToolKeywords, *, is_async: bool) -> ToolOp
         ToolDefinitionError: when an option is out of range, or contradicts another.
     """
     given: dict[str, object] = {"run_in": "inline" if is_async else "thread", **keywords}
-    for key in ("tags", "debug_steps"):
+    for key in ("tags", "debug_steps", "emits"):
         given[key] = _texts(name, key, given.get(key, ()))
-    given["tags"] = frozenset(given["tags"])  # type: ignore[call-overload]  # _texts gave a tuple of text
+    for key in ("tags", "emits"):
+        given[key] = frozenset(given[key])  # type: ignore[call-overload]  # _texts gave a tuple of text
     options = ToolOptions(**given)  # type: ignore[arg-type]  # the checks below look at every value
     _check_values(name, options)
     _check_place(name, options, is_async=is_async)
@@ -112,7 +122,10 @@ def _check_values(name: str, options: ToolOptions) -> None:
         _check_positive(name, key, getattr(options, key), (int, float))
     for key in ("max_output_bytes", "max_concurrency", "max_memory_bytes"):
         _check_positive(name, key, getattr(options, key), (int,))
+    _check_transient(name, options)
     for key in ("exclusive", "idempotent", "needs_approval"):
+        if key == "needs_approval" and callable(options.needs_approval):
+            continue
         if not isinstance(getattr(options, key), bool):
             raise ToolDefinitionError(name, f"{key} must be True or False, not {getattr(options, key)!r}")
     retries: object = getattr(options, "retries")  # noqa: B009 - as above
@@ -122,6 +135,14 @@ def _check_values(name: str, options: ToolOptions) -> None:
         raise ToolDefinitionError(name, f"on_oversize must be one of {get_args(OnOversize)}, not {options.on_oversize!r}")
     if options.run_in not in get_args(RunIn):
         raise ToolDefinitionError(name, f"run_in must be one of {get_args(RunIn)}, not {options.run_in!r}")
+
+
+def _check_transient(name: str, options: ToolOptions) -> None:
+    kinds: object = options.transient
+    if not isinstance(kinds, tuple) or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        raise ToolDefinitionError(name, f"transient must be a tuple of exception classes, not {options.transient!r}")
+    if inspect.iscoroutinefunction(options.needs_approval):
+        raise ToolDefinitionError(name, "needs_approval must be a plain function; an async one cannot be asked")
 
 
 def _check_positive(name: str, key: str, value: object, kinds: tuple[type, ...]) -> None:

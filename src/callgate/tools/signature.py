@@ -52,6 +52,7 @@ class FunctionInput:
         "_named",
         "_positional",
         "_returns",
+        "_wire_names",
         "call",
         "context_parameter",
         "description",
@@ -74,6 +75,7 @@ class FunctionInput:
         self._positional = {name: default for name, default in plan.positional.items() if name != plan.context}
         self._named = {name: wire for name, wire in plan.wire_names.items() if name not in plan.catch_all}
         self._returns = plan.returns
+        self._wire_names = plan.wire_names
 
     @property
     def is_async(self) -> bool:
@@ -84,6 +86,10 @@ class FunctionInput:
         """Give the positional and the keyword arguments of the function, its context left out."""
         named = dict(parsed)
         return tuple(named.pop(name, default) for name, default in self._positional.items()), named
+
+    def wire_name(self, parameter: str) -> str:
+        """Give the name in the schema of what the function calls `parameter`."""
+        return self._wire_names.get(parameter, parameter)
 
     def check_return(self, value: object) -> str | None:
         """Say how a returned value differs from the return annotation, or None. It never raises (case d15)."""

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Final, Generic, Protocol, TypedDict, TypeVa
 
 from callgate.errors import ToolDefinitionError
 from callgate.tools.context import ToolContext
+from callgate.tools.fingerprint import fingerprint_of
 from callgate.tools.inputs import (
     InputParser,
     OutputParser,
@@ -105,7 +106,8 @@ class Tool(Generic[In, Out]):
     same three exist for the output. `execute` may have one more parameter annotated with `ToolContext`. Without an input
     form the signature of `execute` is read, as by `@tool`. The further keywords are those of `ToolOptions`.
 
-    `function` is what runs; `input` and `output` parse; `call` calls `function` with a parsed input.
+    `function` is what runs; `input` and `output` parse; `call` calls `function` with a parsed input. `fingerprint` is the same
+    for the same definition in every process, and binds an approval to it; the function's code is not part of it.
 
     Raises:
         ToolDefinitionError: the definition cannot work; it names the tool and the parameter.
@@ -117,6 +119,7 @@ class Tool(Generic[In, Out]):
         "call",
         "context_parameter",
         "description",
+        "fingerprint",
         "function",
         "input",
         "is_async",
@@ -134,6 +137,7 @@ class Tool(Generic[In, Out]):
     description: str | None
     is_async: bool
     context_parameter: str | None
+    fingerprint: str
 
     def __init__(
         self,
@@ -165,6 +169,7 @@ class Tool(Generic[In, Out]):
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
+        object.__setattr__(self, "fingerprint", fingerprint_of(self))
 
     @classmethod
     def of(

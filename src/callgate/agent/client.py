@@ -1,0 +1,146 @@
+"""`LLMClient`: run a prepared call, watch it, resume it, stop it. Source: contract rows L1, A3 to A5."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+from callgate.agent.events import AgentEvent
+from callgate.agent.hooks import OpenRun, RunHooks
+from callgate.agent.loop import Loop
+from callgate.agent.model_layer import as_model
+from callgate.agent.prepared import PreparedCall
+from callgate.agent.run import Run
+from callgate.approvals import Decided, check_decision
+from callgate.errors import ConflictError
+
+__all__ = ("LLMClient",)
+
+
+def _nobody(_event: AgentEvent) -> None:
+    return None
+
+
+class LLMClient:
+    """Run models with tools. It knows no registry and no gate: it calls back through the hooks.
+
+    `model` is a name such as "openai:gpt-5", or any model object of pydantic-ai; a profile's model goes before it. Each
+    provider's own client tries again after a 429 or a 5xx, as it is configured. `settings` go to the model as they are.
+    """
+
+    def __init__(self, model: object, *, settings: Mapping[str, Any] | None = None) -> None:
+        self._model = model
+        self._settings = dict(settings or {})
+
+    async def run(self, prepared: PreparedCall, hooks: RunHooks) -> Run:
+        """Run until the model is done, people have to decide, or a limit is reached.
+
+        Raises:
+            BaseException: the reason of the run's abort signal; the run is stored as stopped then.
+            ConflictError: there is a run of that id already.
+        """
+        return await self._loop(await hooks.begin(prepared), hooks, _nobody).go()
+
+    def stream(self, prepared: PreparedCall, hooks: RunHooks) -> AsyncGenerator[AgentEvent, None]:
+        """Run, and give what happens as it happens; the last event has the run. To leave the stream stops the run."""
+
+        async def go(tell: Callable[[AgentEvent], None]) -> Run:
+            return await self._loop(await hooks.begin(prepared), hooks, tell).go()
+
+        return _events_of(go)
+
+    async def resume(
+        self,
+        run_id: str,
+        hooks: RunHooks,
+        *,
+        decisions: Mapping[str, Decided] | None = None,
+        message: str | None = None,
+    ) -> Run:
+        """Go on with a run that is paused, has failed for its provider, or whose process is gone.
+
+        `decisions` by approval id may be some, all or none of those that are pending: calls that are decided run, and with
+        others still open the run is paused again. `message` is what the user says meanwhile.
+
+        Raises:
+            ConflictError: the run is over or at work elsewhere, or somebody decided before; nothing ran because of this.
+            NotFoundError: there is no such run, or no call of it waits for a decision that is given.
+            RunStateError: the stored run is damaged, or newer than this release; nothing ran.
+            BaseException: as `run`.
+        """
+        loop = await self._resumed(run_id, hooks, decisions, message, _nobody)
+        return await loop.go()
+
+    def resume_stream(
+        self,
+        run_id: str,
+        hooks: RunHooks,
+        *,
+        decisions: Mapping[str, Decided] | None = None,
+        message: str | None = None,
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Do what `resume` does, and give what happens as it happens."""
+
+        async def go(tell: Callable[[AgentEvent], None]) -> Run:
+            loop = await self._resumed(run_id, hooks, decisions, message, tell)
+            return await loop.go()
+
+        return _events_of(go)
+
+    async def stop(self, run_id: str, hooks: RunHooks, *, reason: str = "it was stopped") -> Run:
+        """End a run for good, wherever it is: a loop that is at it elsewhere ends at its next step.
+
+        Raises:
+            ConflictError: it is over already.
+            NotFoundError, RunStateError: as `resume`.
+        """
+        run = await hooks.load(run_id)
+        if run.record.status in {"completed", "stopped"}:
+            raise ConflictError(f"run {run_id!r} is over: it is {run.record.status}")
+        return await self._loop(run, hooks, _nobody).stop(reason)
+
+    async def _resumed(
+        self,
+        run_id: str,
+        hooks: RunHooks,
+        decisions: Mapping[str, Decided] | None,
+        message: str | None,
+        tell: Callable[[AgentEvent], None],
+    ) -> Loop:
+        given = {approval_id: check_decision(decision) for approval_id, decision in (decisions or {}).items()}
+        run = await hooks.load(run_id)
+        for approval_id, decision in given.items():
+            await hooks.decide(run, approval_id, decision)
+        await hooks.claim(run)
+        loop = self._loop(run, hooks, tell)
+        loop.take_message(message)
+        return loop
+
+    def _loop(self, run: OpenRun, hooks: RunHooks, tell: Callable[[AgentEvent], None]) -> Loop:
+        return Loop(run, hooks, lambda name: as_model(name or self._model), tell, self._settings)
+
+
+async def _events_of(go: Callable[[Callable[[AgentEvent], None]], Any]) -> AsyncGenerator[AgentEvent, None]:
+    """Run the loop in a task of its own, and give what it tells. Leaving early cancels it and waits for its end."""
+    queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def tell(event: AgentEvent) -> None:
+        if asyncio.get_running_loop() is loop:
+            queue.put_nowait(event)
+
+    def tell_from_anywhere(event: AgentEvent) -> None:
+        try:
+            tell(event)
+        except RuntimeError:  # progress of a tool comes from its thread
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    task = asyncio.ensure_future(go(tell_from_anywhere))
+    task.add_done_callback(lambda _: queue.put_nowait(None))
+    try:
+        while (event := await queue.get()) is not None:
+            yield event
+        await task
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))

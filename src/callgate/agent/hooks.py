@@ -1,0 +1,305 @@
+"""`RunHooks`: what the loop calls back for, and `create_run_hooks`, which answers with a gate. Source: contract rows L1, L2.
+
+The loop knows models and messages; the hooks know tools, policy, people and the store. Between them go a run's state and values.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from callgate.agent.model_layer import OfferedTool, dump_messages, open_calls, user_message
+from callgate.agent.prepared import PreparedCall
+from callgate.agent.state import CallState, RunState, StoredLimits
+from callgate.agent.tools import RunTools, split_run_tools
+from callgate.approvals import Decided, check_decision
+from callgate.diagnostics import ToolProgress
+from callgate.errors import ConflictError, NotFoundError, UsageError
+from callgate.gate import Gate, Outcome, PlaceKeywords
+from callgate.policy.rule_policy import RulePolicy
+from callgate.profiles import Profile
+from callgate.signals import AbortSignal
+from callgate.store.records import RunRecord, RunStatus
+from callgate.tools.tool import Tool, as_tool
+from callgate.values import Caller, ExecutionOptions, ToolCall
+
+__all__ = ("OpenRun", "RunHooks", "create_run_hooks")
+
+_STALE_AFTER_S: Final = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class OpenRun:
+    """Be a run while a loop is at it: its state, the record of it that is stored, and what cannot be stored."""
+
+    state: RunState
+    record: RunRecord
+    tools: tuple[Tool[Any, Any], ...] = ()
+    signal: AbortSignal | None = None
+    user_context: object = field(default=None, repr=False)
+
+    @property
+    def caller(self) -> Caller:
+        """On whose behalf the run is."""
+        return Caller(self.state.subject, tuple(self.state.roles))
+
+    def remaining_s(self) -> float | None:
+        """Tell the seconds until the run's deadline, never below 0, or None without one."""
+        ends_at = self.state.limits.ends_at
+        return None if ends_at is None else max(0.0, ends_at - time.time())
+
+
+class RunHooks(Protocol):
+    """Answer the loop. Whoever wants other storage or other tools writes another one."""
+
+    async def begin(self, prepared: PreparedCall, /) -> OpenRun:
+        """Store a new run, and give it."""
+        ...
+
+    async def load(self, run_id: str, /) -> OpenRun:
+        """Give a run as it is stored.
+
+        Raises:
+            NotFoundError: there is none of that id.
+            RunStateError: it is damaged, or a newer release wrote it.
+        """
+        ...
+
+    async def claim(self, run: OpenRun, /) -> None:
+        """Take a run over, to go on with it.
+
+        Raises:
+            ConflictError: somebody else has it, or it is over.
+        """
+        ...
+
+    async def save(self, run: OpenRun, status: RunStatus, /) -> None:
+        """Store a run as it is now.
+
+        Raises:
+            ConflictError: somebody else has changed it; nothing was stored.
+        """
+        ...
+
+    async def offer(self, run: OpenRun, /) -> list[OfferedTool]:
+        """Give what the next step offers, and note it in the run."""
+        ...
+
+    async def execute(
+        self,
+        run: OpenRun,
+        calls: Sequence[ToolCall],
+        /,
+        *,
+        on_outcome: Callable[[int, Outcome], None],
+        on_progress: Callable[[str | None, object], None],
+    ) -> list[Outcome]:
+        """Bring the calls of a step to their outcomes, in their order.
+
+        Raises:
+            BaseException: the reason of the run's abort signal.
+        """
+        ...
+
+    async def decide(self, run: OpenRun, approval_id: str, decision: Decided, /) -> None:
+        """Store what a person has decided about a call of the run.
+
+        Raises:
+            ConflictError: somebody decided before.
+            NotFoundError: no call of the run waits for that.
+        """
+        ...
+
+
+class _GateHooks(RunHooks):
+    """Answer with a gate."""
+
+    def __init__(self, gate: Gate, tools: tuple[Tool[Any, Any], ...], signal: AbortSignal | None, user_context: object) -> None:
+        self._gate = gate
+        self._tools = tools
+        self._signal = signal
+        self._user_context = user_context
+        self._narrowed: dict[str, Gate] = {}
+
+    # ── the stored run ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, prepared: PreparedCall, /) -> OpenRun:
+        """Store a new run; see `RunHooks.begin`."""
+        if prepared.gate is not self._gate:
+            raise UsageError("the run was prepared with another gate than these hooks have: use one gate for both")
+        profile = await prepared.resolved()
+        state = _new_state(prepared, profile)
+        self._gate_of(state)
+        now = time.time()
+        record = RunRecord(
+            id=state.run_id,
+            kind="agent",
+            status="running",
+            state=state.dump(),
+            owner=self._gate.store.writer,
+            caller=state.subject,
+            name=state.profile,
+            thread_id=state.thread_id,
+            created_at=now,
+            updated_at=now,
+        )
+        if not await self._gate.store.create_run(record):
+            raise ConflictError(f"there is a run {state.run_id!r} already")
+        self._gate.begin_run(state.run_id)
+        tools = (*prepared.tools, *self._tools)
+        signal = prepared.signal or self._signal
+        return OpenRun(state, record, tools, signal, prepared.user_context or self._user_context)
+
+    async def load(self, run_id: str, /) -> OpenRun:
+        """Give a run as it is stored; see `RunHooks.load`."""
+        record = await self._gate.store.run(run_id)
+        if record is None:
+            raise NotFoundError("run", run_id)
+        if record.kind != "agent":
+            raise UsageError(f"run {run_id!r} is a {record.kind}'s, not an agent's")
+        state = RunState.load(record.state)
+        return OpenRun(state, record, self._tools, self._signal, self._user_context)
+
+    async def claim(self, run: OpenRun, /) -> None:
+        """Take a run over; see `RunHooks.claim`."""
+        record, store = run.record, self._gate.store
+        if record.status in {"completed", "stopped"}:
+            raise ConflictError(f"run {record.id!r} is over: it is {record.status}")
+        if record.status == "running":
+            if record.owner is not None and not await store.writer_gone(record.owner, stale_after_s=_STALE_AFTER_S):
+                raise ConflictError(f"run {record.id!r} is being run elsewhere at the moment")
+            await self._gate.recover(stale_after_s=_STALE_AFTER_S)
+        await self.save(run, "running")
+
+    async def save(self, run: OpenRun, status: RunStatus, /) -> None:
+        """Store a run as it is now; see `RunHooks.save`."""
+        record = replace(
+            run.record,
+            status=status,
+            state=run.state.dump(),
+            owner=self._gate.store.writer if status == "running" else None,
+            updated_at=time.time(),
+        )
+        if not await self._gate.store.save_run(record):
+            raise ConflictError(f"run {record.id!r} was changed elsewhere meanwhile: it was stopped, or somebody resumed it")
+        run.record = replace(record, version=record.version + 1)
+        if status in {"completed", "stopped"}:
+            await self._gate.end_run(record.id)
+
+    async def decide(self, run: OpenRun, approval_id: str, decision: Decided, /) -> None:
+        """Store a decision; see `RunHooks.decide`."""
+        decision = check_decision(decision)
+        approval = await self._gate.approval(approval_id)
+        if approval.run_id != run.state.run_id:
+            raise NotFoundError("approval", approval_id, f"run {run.state.run_id!r} has no call that waits for it")
+        await self._gate_of(run.state).record(approval_id, decision)
+
+    # ── the tools of a step ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _gate_of(self, state: RunState) -> Gate:
+        """Give the gate of a run: narrowed by the policy of its profile, where there is one."""
+        if state.narrowed_by is None:
+            return self._gate
+        if state.narrowed_by not in self._narrowed:
+            self._narrowed[state.narrowed_by] = self._gate.narrowed(RulePolicy.load(state.narrowed_by))
+        return self._narrowed[state.narrowed_by]
+
+    async def offer(self, run: OpenRun, /) -> list[OfferedTool]:
+        """Give what the next step offers; see `RunHooks.offer`."""
+        state = run.state
+        gate = self._gate_of(state)
+        offered = await gate.resolve(caller=run.caller, run_id=state.run_id, thread_id=state.thread_id, step=state.step)
+        chosen = Profile(name="(run)", tools=None if state.only is None else tuple(state.only)).chosen(offered)
+        state.offered = [tool.name for tool in (*chosen, *run.tools)]
+        state.additional = [tool.name for tool in run.tools]
+        return [OfferedTool(tool.name, tool.description, tool.input.schema) for tool in (*chosen, *run.tools)]
+
+    async def execute(
+        self,
+        run: OpenRun,
+        calls: Sequence[ToolCall],
+        /,
+        *,
+        on_outcome: Callable[[int, Outcome], None],
+        on_progress: Callable[[str | None, object], None],
+    ) -> list[Outcome]:
+        """Bring the calls of a step to their outcomes; see `RunHooks.execute`."""
+        state = run.state
+        tools = split_run_tools(state.offered, self._gate.registry, run.tools)
+        gate, place = self._gate_of(state), self._place(run, tools, on_progress)
+        if not tools.missing:
+            return await gate.call_many(calls, caller=run.caller, on_outcome=on_outcome, **place)
+        gone = [call for call in calls if call.name in tools.missing]
+        there = [call for call in calls if call.name not in tools.missing]
+        places = {id(call): number for number, call in enumerate(calls)}
+
+        def tell(group: list[ToolCall]) -> Callable[[int, Outcome], None]:
+            return lambda number, outcome: on_outcome(places[id(group[number])], outcome)
+
+        bare: PlaceKeywords = {**place, "tools": None}  # without an offer a name that is gone is a 404
+        ends = await gate.call_many(gone, caller=run.caller, on_outcome=tell(gone), **bare)
+        ends += await gate.call_many(there, caller=run.caller, on_outcome=tell(there), **place)
+        by_call = dict(zip(map(id, [*gone, *there]), ends, strict=True))
+        return [by_call[id(call)] for call in calls]
+
+    def _place(self, run: OpenRun, tools: RunTools, on_progress: Callable[[str | None, object], None]) -> PlaceKeywords:
+        state = run.state
+        left = run.remaining_s()
+
+        def observe(event: object) -> None:
+            if isinstance(event, ToolProgress):
+                on_progress(event.call.call_id, event.item)
+
+        return PlaceKeywords(
+            run_id=state.run_id,
+            step=state.step,
+            thread_id=state.thread_id,
+            user_context=run.user_context,
+            signal=run.signal,
+            tools=self._gate.registry.offer(tools.all),
+            options=None if left is None else ExecutionOptions(deadline=time.monotonic() + left),
+            diagnostics=self._gate.registry.diagnostics.with_observer(observe, "content"),
+            dry_run=state.dry_run,
+        )
+
+
+def _new_state(prepared: PreparedCall, profile: Profile) -> RunState:
+    messages = list(prepared.messages)
+    calls, _ = open_calls(messages)
+    waiting = prepared.prompt if calls else None
+    if prepared.prompt is not None and not calls:
+        messages.append(user_message(prepared.prompt))
+    limits = profile.limits
+    return RunState(
+        run_id=prepared.run_id,
+        subject=prepared.caller.subject,
+        roles=list(prepared.caller.roles),
+        thread_id=prepared.thread_id,
+        profile=None if profile.name == "(none)" else profile.name,
+        model=profile.model,
+        instructions=profile.instructions,
+        settings=dict(profile.settings),
+        only=None if profile.tools is None else list(profile.tools),
+        narrowed_by=profile.policy,
+        dry_run=prepared.dry_run,
+        limits=StoredLimits(
+            steps=limits.steps,
+            ends_at=None if limits.time_s is None else time.time() + limits.time_s,
+            tokens=limits.tokens,
+            cost=limits.cost,
+        ),
+        messages=dump_messages(messages),
+        calls=[CallState(id=call.id, name=call.name, arguments=call.arguments, cut_off=call.cut_off) for call in calls],
+        waiting=waiting,
+    )
+
+
+def create_run_hooks(
+    gate: Gate, *, tools: Iterable[object] = (), signal: AbortSignal | None = None, user_context: object = None
+) -> RunHooks:
+    """Give the loop a gate: its policy's offers, its approvals, its journal, its registry (contract row L2).
+
+    `tools` are the additional tools of runs that are resumed, handed in again. `signal` and `user_context` are for runs that
+    were not prepared with their own.
+    """
+    return _GateHooks(gate, tuple(map(as_tool, tools)), signal, user_context)

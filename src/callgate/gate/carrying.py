@@ -1,0 +1,344 @@
+"""The way of one call through the gate, from the registry's door to its outcome.
+
+    registry.drive → guard (judge → start is durable) → the tool → end is durable → outcome
+                     │ ASK   → a stored request → Pending
+                     │ taken → the journal answers: nothing runs twice
+                     │ DENY, a switch, a budget → Denied
+    a failure that is declared transient → wait → the next attempt, under the next place of the journal
+
+Source: contract rows A3, A5, L2; docs/adr/0009, 0012.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, cast
+
+from callgate.errors import BudgetExceededError, ConflictError, ToolDeniedError, ToolError
+from callgate.gate.asking import Asked, AskingParts, DeniedByReviewer, covered_by_grant, denied_before, new_approval
+from callgate.gate.content import KeepContent, content_of_error, content_of_result
+from callgate.gate.gated import End, GatedCall, Unknown
+from callgate.gate.judge import INPUT_RULE, check_approved, checked, decision_for, failed_closed, policy_call, policy_decision
+from callgate.gate.labels import RunLabels
+from callgate.gate.outcomes import Denied, Failed, Outcome, Pending, Succeeded
+from callgate.gate.replay import Past, past_of, replayed
+from callgate.gate.retrying import Backoff, is_transient
+from callgate.gate.waiting import assured
+from callgate.policy.decision import Decision, PolicyCall, Verdict
+from callgate.policy.protocol import ToolPolicy
+from callgate.registry import Call, Failure, Held, ToolRegistry
+from callgate.store.protocol import Store
+from callgate.store.records import ApprovalRecord, Refusal
+from callgate.values import ToolResult, digest_of_input
+
+__all__ = ("Carrier",)
+
+_STALE_AFTER_S: Final = 60.0
+_OTHER_CALL: Final = "Another call of this run has the same id. It was not run: give every call an id of its own."
+_TEXTS: Final = {
+    "aborted": "The call was aborted. What the tool did until then stands.",
+    "cancelled": "The call was cancelled before it ended. What the tool did until then stands.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carrier:
+    """Carry calls with what a gate was made of. `exhausted` notes, by run, the tools whose budget there is used up."""
+
+    registry: ToolRegistry
+    policy: ToolPolicy
+    store: Store
+    keep: KeepContent
+    backoff: Backoff
+    clock: Callable[[], float]
+    approval_ttl_s: float | None
+    labels: RunLabels = field(default_factory=RunLabels)
+    exhausted: dict[str, set[str]] = field(default_factory=dict)
+
+    async def carry(self, gated: GatedCall) -> Outcome:
+        """Bring a call to its outcome.
+
+        Raises:
+            BaseException: the reason of the call's abort signal, or the cancellation of this task; the end is journalled.
+            StoreError: the journal did not take a record. A call whose start it did not take has not run.
+        """
+        while True:
+            end = await self._attempt(gated)
+            if type(end) is ToolResult:
+                return await self._succeeded(gated, end)
+            outcome = await (self._held(gated, end) if isinstance(end, Held) else self._failed(gated, cast("Failure", end)))
+            if outcome is not None:
+                return outcome
+
+    async def _attempt(self, gated: GatedCall) -> ToolResult[Any] | Failure | Held:
+        inner = gated.request()
+        inner.guard = partial(self._guard, gated)
+        inner.approved = gated.asks is not None or gated.approval is not None
+        try:
+            return await self.registry.drive(inner)
+        except BaseException as stop:
+            if gated.started:
+                await self._stopped(gated, stop)
+            raise
+
+    # ── before the tool ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _guard(self, gated: GatedCall, _inner: Call) -> Awaitable[None] | None:
+        """Judge a call that was read, and record its start; what has to be waited for is given back."""
+        if gated.judged:
+            return self._start(gated)
+        offer = gated.inner.tools
+        if offer is not None:
+            self.policy.assert_offered_in_step(gated.tool, self.registry.offer(offer))
+        labels = self.labels.known(gated.run_id)
+        if labels is None:
+            return self._guard_unknown(gated)
+        call = policy_call(gated, self.clock(), labels)
+        decision = policy_decision(self.policy, call)
+        return self._judged(gated, call, decision) if isinstance(decision, Decision) else self._wait(gated, call, decision)
+
+    async def _guard_unknown(self, gated: GatedCall) -> None:
+        assert gated.run_id is not None
+        labels = self.labels.learn(gated.run_id, await self.store.labels(gated.run_id))
+        call = policy_call(gated, self.clock(), labels)
+        decision = policy_decision(self.policy, call)
+        waiting = self._judged(gated, call, decision) if isinstance(decision, Decision) else self._wait(gated, call, decision)
+        if waiting is not None:
+            await waiting
+
+    async def _wait(self, gated: GatedCall, call: PolicyCall, answer: Awaitable[Decision]) -> None:
+        try:
+            decision = await answer
+        except Exception as error:  # noqa: BLE001 - the host's own code
+            decision = failed_closed(call.tool.name, error)
+        waiting = self._judged(gated, call, checked(decision))
+        if waiting is not None:
+            await waiting
+
+    def _judged(self, gated: GatedCall, call: PolicyCall, decision: Decision) -> Awaitable[None] | None:
+        decision = decision_for(gated, call, decision)
+        if decision.verdict is Verdict.DENY:
+            raise ToolDeniedError(call.tool.name, decision.reason)
+        asks = decision.verdict is Verdict.ASK
+        if gated.approval is not None:
+            asks = check_approved(gated.approval, call, decision, self.clock())
+        if gated.dry_run:
+            raise Held("dry_run", decision)
+        gated.budgets = decision.budgets
+        if asks:
+            return self._ask(gated, call, decision)
+        gated.judged = True
+        return self._start(gated)
+
+    def _start(self, gated: GatedCall) -> Awaitable[None] | None:
+        answer = self.store.start(gated)
+        if answer is None:
+            gated.started = True
+            return None
+        if isinstance(answer, Refusal):
+            self._refuse(gated, answer)
+        return self._start_later(gated, cast("Awaitable[Refusal | None]", answer))
+
+    async def _start_later(self, gated: GatedCall, answer: Awaitable[Refusal | None]) -> None:
+        task = asyncio.ensure_future(answer)
+        try:
+            refusal = await assured(task)
+        except asyncio.CancelledError:  # the start may stand all the same: then it has to be ended
+            gated.started = not task.cancelled() and task.exception() is None and task.result() is None
+            raise
+        if refusal is not None:
+            self._refuse(gated, refusal)
+        gated.started = True
+
+    def _refuse(self, gated: GatedCall, refusal: Refusal) -> None:
+        """End a call whose start the store did not take.
+
+        Raises:
+            Held: its place in the journal is taken.
+            ToolDeniedError: a switch is thrown, or a budget is used up.
+        """
+        if refusal.kind == "claimed":
+            raise Held(None)
+        if refusal.kind == "switched_off":
+            raise ToolDeniedError(gated.tool, f"it is switched off: {refusal.detail}")
+        budget = next(each for each in gated.budgets if each.counter == refusal.detail)
+        if budget.hides and gated.run_id is not None:
+            self.exhausted.setdefault(gated.run_id, set()).add(gated.tool)
+        raise BudgetExceededError(gated.tool, budget.text)
+
+    async def _ask(self, gated: GatedCall, call: PolicyCall, decision: Decision) -> None:
+        """Look for a standing grant, or for the same call that a person has denied; without either a person is asked."""
+        grant = await covered_by_grant(self.store, call)
+        if grant is None:
+            denial = await denied_before(self.store, call)
+            raise Held("pending", (call, decision)) if denial is None else DeniedByReviewer.of(denial)
+        gated.approved_by = grant.granted_by
+        context = gated.inner.call_context
+        gated.inner.call_context = None if context is None else replace(context, approved_by=grant.granted_by)
+        gated.judged = True
+        waiting = self._start(gated)
+        if waiting is not None:
+            await waiting
+
+    # ── after the tool, or instead of it ─────────────────────────────────────────────────────────────────────────────
+
+    async def _succeeded(self, gated: GatedCall, result: ToolResult[Any]) -> Outcome:
+        inner = gated.inner
+        labels = inner.entry.tool.options.emits
+        wanted = gated.run_id is not None or self.keep.results
+        content = content_of_result(inner, result) if wanted else None
+        end = End.of(gated, "succeeded", self.clock(), result.ended, content, tuple(sorted(labels)) if labels else ())
+        taken = self.store.finish(end)
+        if not (taken if isinstance(taken, bool) else await assured(taken)):
+            return await self._overtaken(gated)
+        if labels:
+            self.labels.collect(gated.run_id, labels)
+        return Succeeded(gated.call, result.text, result.value, result.blocks, result.artifacts, (*gated.ended, result.ended))
+
+    async def _failed(self, gated: GatedCall, failure: Failure) -> Outcome | None:
+        """Record a failure and give its outcome; None when another attempt is to be made."""
+        error = failure.error
+        gated.ended = (*gated.ended, failure.ended)
+        if self._may_retry(gated, error):
+            return await self._prepare_retry(gated, failure)
+        denied = isinstance(error, ToolDeniedError)
+        content = content_of_error(failure.text, error)
+        by, reason = (error.by, error.words) if isinstance(error, DeniedByReviewer) else (None, _reason(error))
+        content |= {"by": by, "reason": reason}
+        end = End.of(gated, "denied" if denied else "failed", self.clock(), failure.ended, content)
+        if not await self._recorded(end):
+            return await self._overtaken(gated) if gated.started else await self.from_journal(gated)
+        if denied:
+            return Denied(gated.call, failure.text, error, by, reason, gated.ended)
+        return Failed(gated.call, failure.text, error, gated.ended)
+
+    def _may_retry(self, gated: GatedCall, error: ToolError) -> bool:
+        if not gated.started:
+            return False
+        options = gated.inner.entry.tool.options
+        return gated.attempt <= options.retries and options.idempotent and is_transient(error, options.transient)
+
+    async def _prepare_retry(self, gated: GatedCall, failure: Failure) -> Outcome | None:
+        if not await self._recorded(End.of(gated, "retried", self.clock(), failure.ended, None)):
+            return await self._overtaken(gated)
+        gated.next_place(gated.number + 1)
+        await self.backoff.wait(gated.attempt, gated.inner)
+        gated.attempt += 1
+        return None
+
+    async def _held(self, gated: GatedCall, held: Held) -> Outcome | None:
+        """Answer a call that was held before its tool ran; None when it is to be tried once more."""
+        if held.status is None:
+            return await self.from_journal(gated)
+        if held.status == "dry_run":
+            return await self._dry(gated, held)
+        if isinstance(held.detail, str):  # its input parser asked: the policy judges it with that in mind
+            gated.asks = Decision.ask(held.detail, rules=(INPUT_RULE,))
+            return None
+        call, decision = cast("tuple[PolicyCall, Decision]", held.detail)
+        approval = new_approval(gated, call, decision, AskingParts(self.clock(), self.approval_ttl_s))
+        if not await self.store.ask(Asked(gated, approval), approval):
+            return await self.from_journal(gated)
+        return Pending(gated.call, pending_text(approval), approval, () if held.ended is None else (held.ended,))
+
+    async def _dry(self, gated: GatedCall, held: Held) -> Outcome:
+        decision = cast("Decision", held.detail)
+        asks = " A person would be asked first." if decision.verdict is Verdict.ASK else ""
+        text = f"Dry run: tool {gated.tool!r} was not run; its arguments are valid and the policy lets it.{asks}"
+        ended = () if held.ended is None else (held.ended,)
+        end = End.of(gated, "dry_run", self.clock(), held.ended, {"text": text})
+        return Succeeded(gated.call, text, ended=ended) if await self._recorded(end) else await self._overtaken(gated)
+
+    async def _stopped(self, gated: GatedCall, stop: BaseException) -> None:
+        """Record the end of a call whose tool had been started when its caller stopped it, or the program ended."""
+        ends = isinstance(stop, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
+        status = "cancelled" if ends else "aborted"
+        content: dict[str, object] = {"text": _TEXTS[status], "error": {"code": status, "status": 499, "message": _TEXTS[status]}}
+        await self._recorded(End.of(gated, status, self.clock(), None, content))
+
+    async def record_blocked(self, gated: GatedCall, outcome: Outcome) -> None:
+        """Record the end of a call that never came through its hooks."""
+        status = "denied" if isinstance(outcome, Denied) else "failed" if isinstance(outcome, Failed) else "succeeded"
+        await self._recorded(End.of(gated, status, self.clock(), None, {"text": outcome.text}))
+
+    async def _recorded(self, end: End) -> bool:
+        taken = self.store.finish(end)
+        return taken if isinstance(taken, bool) else await assured(taken)
+
+    # ── from the journal ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _overtaken(self, gated: GatedCall) -> Outcome:
+        """Answer a call whose end somebody else has recorded meanwhile: the journal's end stands."""
+        return replayed(gated.call, past_of(await self.store.call(gated.key)))
+
+    async def from_journal(self, gated: GatedCall) -> Outcome | None:
+        """Answer a call that the journal knows; None when it is to run now: approved, or interrupted and repeatable."""
+        past = past_of(await self.store.call(gated.key))
+        if not self._is_same(gated, past):
+            return Failed(gated.call, _OTHER_CALL, ConflictError(_OTHER_CALL))
+        if past.state == "running":
+            past = await self._mark_if_gone(gated, past)
+        if past.state == "asked":
+            return await self._from_approval(gated, past)
+        if past.state == "interrupted" and past.repeatable:
+            approval = await self.store.approval_of(gated.key)
+            if approval is not None and approval.state == "approved":
+                gated.take(approval)
+            gated.next_place(past.next_number)
+            gated.attempt = past.attempts + 1
+            return None
+        return replayed(gated.call, past)
+
+    def _is_same(self, gated: GatedCall, past: Past) -> bool:
+        """Tell whether the journal's call is this one, and not another one with the same id."""
+        inner, first = gated.read_call(), past.first
+        if inner is None or first is None or gated.approval is not None or not inner.text or first.input_digest is None:
+            return first is not None
+        name = inner.entry.name if inner.parsed else gated.call.name
+        return first.input_digest == digest_of_input(inner.text) and (not inner.parsed or first.tool == name)
+
+    async def _mark_if_gone(self, gated: GatedCall, past: Past) -> Past:
+        """Mark a start as unknown whose process has ended without anybody having cleaned up after it."""
+        for record in await self.store.unfinished(stale_after_s=_STALE_AFTER_S):
+            if record.key == gated.key:
+                done = self.store.finish(Unknown(record, self.clock()))
+                if not isinstance(done, bool):
+                    await assured(done)
+                return past_of(await self.store.call(gated.key))
+        return past
+
+    async def _from_approval(self, gated: GatedCall, past: Past) -> Outcome | None:
+        approval = await self.store.approval_of(gated.key)
+        assert approval is not None  # a request and its record are stored together
+        if approval.state == "pending" and self._is_over(approval):
+            expired = replace(approval, state="expired", decided_at=self.clock())
+            await self.store.decide(expired)
+            approval = await self.store.approval_of(gated.key) or expired
+        if approval.state == "pending":
+            return Pending(gated.call, pending_text(approval), approval)
+        gated.next_place(past.next_number)
+        if approval.state == "approved":
+            gated.take(approval)
+            return None
+        return await self._deny(gated, approval)
+
+    def _is_over(self, approval: ApprovalRecord) -> bool:
+        return approval.expires_at is not None and approval.expires_at <= self.clock()
+
+    async def _deny(self, gated: GatedCall, approval: ApprovalRecord) -> Outcome:
+        error = DeniedByReviewer.of(approval)
+        content = content_of_error(error.user_message, error) | {"by": error.by, "reason": error.words}
+        if not await self._recorded(End.of(gated, "denied", self.clock(), None, content, approval=approval)):
+            return await self._overtaken(gated)
+        return Denied(gated.call, error.user_message, error, error.by, error.words)
+
+
+def pending_text(approval: ApprovalRecord) -> str:
+    """Write what a model reads of a call that waits, where its run does not wait with it."""
+    why = f" ({approval.reason})" if approval.reason else ""
+    return f"The call of tool {approval.tool!r} waits for a person's approval{why}; it was not executed. Request {approval.id}."
+
+
+def _reason(error: ToolError) -> str:
+    return error.reason if isinstance(error, ToolDeniedError) else ""

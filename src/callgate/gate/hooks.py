@@ -1,0 +1,64 @@
+"""Hooks around a call: they see it before it is judged and its outcome after, and can change, block or replace. Case j7.
+
+The first hook is the outermost. What a hook changes is validated, judged, and shown to the person who approves; a call that has
+been approved already comes with its `approval`, and a hook that changes its arguments then voids it (case f20).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from callgate.errors import CallgateError, ToolFailedError, UsageError
+from callgate.gate.outcomes import Denied, Failed, Outcome, Pending, Succeeded
+from callgate.store.records import ApprovalRecord
+from callgate.tools.tool import Tool
+from callgate.values import Caller, ToolCall
+
+__all__ = ("GateHook", "HookCall", "Next", "through_hooks")
+
+_log: Final = logging.getLogger("callgate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookCall:
+    """Be a call as a hook sees it: not parsed yet, `tool` None when the name is not a tool's."""
+
+    call: ToolCall
+    tool: Tool[Any, Any] | None
+    caller: Caller
+    run_id: str | None
+    step: int | None
+    approval: ApprovalRecord | None
+
+
+Next: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]
+GateHook: TypeAlias = Callable[[HookCall, Next], Awaitable[Outcome]]
+
+
+async def through_hooks(hooks: Sequence[GateHook], seen: HookCall, last: Next) -> Outcome:
+    """Carry a call through the hooks to `last`. A hook that fails ends the call as a failure: it fails closed.
+
+    Raises:
+        UsageError: a hook gave something that is no outcome, or another name or id; what ran until then stands.
+    """
+    if not hooks:
+        return await last(seen.call)
+
+    async def go_on(call: ToolCall) -> Outcome:
+        if (call.name, call.id) != (seen.call.name, seen.call.id):
+            raise UsageError("a hook may change the arguments of a call, not its name or its id")
+        return await through_hooks(hooks[1:], replace(seen, call=call), last)
+
+    try:
+        outcome: object = await hooks[0](seen, go_on)
+    except CallgateError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the host's own code
+        _log.exception("callgate.hook_failed tool=%s", seen.call.name)
+        failure = ToolFailedError(seen.call.name, "a hook of the program failed")
+        failure.__cause__ = error
+        return Failed(seen.call, failure.user_message, failure)
+    if not isinstance(outcome, Succeeded | Failed | Denied | Pending):
+        raise UsageError(f"a hook gives an outcome: await next(call), or Denied(…), not {type(outcome).__name__}")
+    return outcome

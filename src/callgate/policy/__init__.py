@@ -1,0 +1,24 @@
+"""Policies: what a model is offered, and what may run, has to be asked about, or is denied."""
+
+from callgate.policy.budgets import BudgetRule
+from callgate.policy.conditions import Condition
+from callgate.policy.decision import Budget, Decision, OfferRequest, PolicyCall, Verdict
+from callgate.policy.protocol import AllowAll, ToolPolicy
+from callgate.policy.rule_policy import Explanation, RulePolicy
+from callgate.policy.rules import Rule, TimeWindow
+
+__all__ = (
+    "AllowAll",
+    "Budget",
+    "BudgetRule",
+    "Condition",
+    "Decision",
+    "Explanation",
+    "OfferRequest",
+    "PolicyCall",
+    "Rule",
+    "RulePolicy",
+    "TimeWindow",
+    "ToolPolicy",
+    "Verdict",
+)

@@ -1,0 +1,107 @@
+"""What a policy says of a call, and what it is asked: values without behaviour. Source: contract rows A1, A2."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from hashlib import sha256
+from typing import Any
+
+from callgate.tools.tool import Tool
+from callgate.values import Caller
+
+__all__ = ("Budget", "Decision", "OfferRequest", "PolicyCall", "Verdict", "strictest")
+
+
+class Verdict(IntEnum):
+    """Order the three answers: of several, the greatest holds."""
+
+    ALLOW = 0
+    ASK = 1
+    DENY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Ask for one use of a counter that may not go above `limit`; the store counts, in all processes alike.
+
+    `counter` names it, for example `run/r1/refund_order`. `text` is what the model reads when it is used up.
+    `hides` says that the tool is no longer offered to the run then.
+    """
+
+    counter: str
+    limit: int
+    text: str
+    hides: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Say what happens to one call. `reason` may be shown to the model and to the person who is asked.
+
+    `rules` are the ids of the rules that decided: an approval covers the ASK of these rules and no other.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    rules: tuple[str, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+
+    @classmethod
+    def allow(cls, *, rules: tuple[str, ...] = (), budgets: tuple[Budget, ...] = ()) -> "Decision":
+        """Let the call run."""
+        return cls(Verdict.ALLOW, "", rules, budgets)
+
+    @classmethod
+    def ask(cls, reason: str = "", *, rules: tuple[str, ...] = (), budgets: tuple[Budget, ...] = ()) -> "Decision":
+        """Let a person decide."""
+        return cls(Verdict.ASK, reason, rules, budgets)
+
+    @classmethod
+    def deny(cls, reason: str = "", *, rules: tuple[str, ...] = ()) -> "Decision":
+        """Refuse the call."""
+        return cls(Verdict.DENY, reason, rules)
+
+
+def strictest(first: Decision, second: Decision) -> Decision:
+    """Give the stricter of two decisions with the rules and budgets of both; of equals, the first speaks."""
+    speaks = second if second.verdict > first.verdict else first
+    same = first.verdict == second.verdict
+    rules = first.rules + second.rules if same else speaks.rules
+    return Decision(speaks.verdict, speaks.reason, rules, first.budgets + second.budgets)
+
+
+@dataclass(slots=True, eq=False)  # not frozen: every gated call makes one, and freezing would triple its price
+class PolicyCall:
+    """Be one call as a policy judges it: its input has been parsed.
+
+    `arguments` are the parsed arguments in JSON form, defaults filled in; numbers are numbers there even when the model
+    wrote them as text. `labels` are what the run has read so far. `now` is in seconds since the epoch.
+    """
+
+    tool: Tool[Any, Any]
+    arguments: Mapping[str, object]
+    caller: Caller
+    now: float
+    run_id: str | None = None
+    thread_id: str | None = None
+    step: int | None = None
+    labels: frozenset[str] = frozenset()
+
+    @property
+    def digest(self) -> str:
+        """The same for equal arguments, whatever the order of their keys (SHA-256 in hex)."""
+        canonical = json.dumps(self.arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferRequest:
+    """Say for whom an offer is made, and what the run has read so far."""
+
+    caller: Caller
+    now: float
+    run_id: str | None = None
+    thread_id: str | None = None
+    step: int | None = None
+    labels: frozenset[str] = field(default_factory=frozenset)

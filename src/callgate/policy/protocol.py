@@ -1,0 +1,81 @@
+"""`ToolPolicy`: what every policy answers, and `AllowAll`, the one that has to be written out. Source: contract rows A1, A2."""
+
+from collections.abc import Awaitable, Container, Sequence
+from typing import Any, Protocol
+
+from callgate.errors import ToolNotOfferedError
+from callgate.policy.decision import Decision, OfferRequest, PolicyCall, strictest
+from callgate.tools.tool import Tool
+
+__all__ = ("AllowAll", "Narrowed", "ToolPolicy")
+
+
+class ToolPolicy(Protocol):
+    """Decide what a model is offered and what may run; a policy never runs a tool. Subclass it, or match it.
+
+    Whatever a policy raises denies the call: it fails closed.
+    """
+
+    def bind(self, catalog: Sequence[Tool[Any, Any]], /) -> None:
+        """Take note of the registry's tools, when a gate is made.
+
+        Raises:
+            PolicyError: the policy names what is not among them.
+        """
+
+    def resolve(self, catalog: Sequence[Tool[Any, Any]], _request: OfferRequest, /) -> Sequence[Tool[Any, Any]]:
+        """Give the tools of the catalog that the model is offered, in the order of the catalog."""
+        return catalog
+
+    def decide(self, call: PolicyCall, /) -> Decision | Awaitable[Decision]:
+        """Say ALLOW, ASK or DENY for one call."""
+        ...
+
+    def assert_offered_in_step(self, name: str, offered: Container[str], /) -> None:
+        """Refuse a call to a tool that this step did not offer.
+
+        Raises:
+            ToolNotOfferedError: `name` is not among `offered`.
+        """
+        if name not in offered:
+            raise ToolNotOfferedError(name)
+
+
+class AllowAll(ToolPolicy):
+    """Allow every call. Tools that say `needs_approval` are asked for all the same: the gate sees to it."""
+
+    _allowed = Decision.allow(rules=("allow-all",))
+
+    def decide(self, _call: PolicyCall, /) -> Decision:
+        """Allow it."""
+        return self._allowed
+
+
+class Narrowed(ToolPolicy):
+    """Put two policies one behind the other: offered is what both offer, and of two decisions the stricter holds."""
+
+    def __init__(self, first: ToolPolicy, second: ToolPolicy) -> None:
+        self._policies = (first, second)
+
+    def bind(self, catalog: Sequence[Tool[Any, Any]], /) -> None:
+        """Let both take note of the tools."""
+        for policy in self._policies:
+            policy.bind(catalog)
+
+    def resolve(self, catalog: Sequence[Tool[Any, Any]], request: OfferRequest, /) -> Sequence[Tool[Any, Any]]:
+        """Offer what both offer."""
+        first, second = self._policies
+        return second.resolve(first.resolve(catalog, request), request)
+
+    async def decide(self, call: PolicyCall, /) -> Decision:
+        """Give the stricter of the two decisions."""
+        decisions: list[Decision] = []
+        for policy in self._policies:
+            decision = policy.decide(call)
+            decisions.append(decision if isinstance(decision, Decision) else await decision)
+        return strictest(*decisions)
+
+    def assert_offered_in_step(self, name: str, offered: Container[str], /) -> None:
+        """Let both refuse."""
+        for policy in self._policies:
+            policy.assert_offered_in_step(name, offered)

@@ -1,0 +1,389 @@
+"""`MemoryStore`: the journal and the rest in this process, bounded; it ends with the process.
+
+The path of a call takes no lock: a place is claimed by one atomic `dict.setdefault`, and the record is written only when somebody
+reads it.
+"""
+
+import itertools
+import secrets
+import threading
+from collections import deque
+from dataclasses import replace
+from typing import Final
+from urllib.parse import unquote
+
+from callgate.errors import StoreError
+from callgate.store.protocol import JournalFilter, Verification
+from callgate.store.records import (
+    ApprovalRecord,
+    ApprovalState,
+    Entry,
+    Grant,
+    JournalRecord,
+    KillSwitch,
+    Refusal,
+    RunRecord,
+    RunStatus,
+    StartEntry,
+)
+from callgate.store.switching import grant_holds, is_switched_off, record_fits
+from callgate.tools.spill import MemorySpill, SpillStore
+
+__all__ = ("MemoryStore",)
+
+_KEPT: Final = 10_000
+_SLACK: Final = 1000
+_CLAIMED: Final = Refusal("claimed")
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class MemoryStore:
+    """Keep the newest `kept` records of calls in memory, and the requests, grants and runs that belong to them.
+
+    What is still open never goes: a call that has started or waits, a run that is not over.
+    """
+
+    def __init__(self, *, kept: int = _KEPT) -> None:
+        self._kept = kept
+        self._claims: dict[str, Entry] = {}
+        self._order: deque[Entry] = deque()
+        self._counters: dict[str, int] = {}
+        self._switches: dict[str, KillSwitch] = {}
+        self._approvals: dict[str, ApprovalRecord] = {}
+        self._grants: dict[str, Grant] = {}
+        self._runs: dict[str, RunRecord] = {}
+        self._profiles: dict[str, str] = {}
+        self._forgotten: dict[str, None] = {}
+        self._dropped = 0
+        self._lock = threading.RLock()
+        self._spill = MemorySpill()
+        self._closed = False
+        self._writer = f"mem_{secrets.token_hex(6)}"
+        self._ids = itertools.count(1)
+
+    @property
+    def writer(self) -> str:
+        """The id of this store, which is its own only writer."""
+        return self._writer
+
+    @property
+    def spill(self) -> SpillStore:
+        """Where large outputs are kept, for `ToolRegistry(spill=…)`."""
+        return self._spill
+
+    # ── the journal ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, entry: StartEntry, /) -> Refusal | None:
+        """Record a start; see `Store.start`."""
+        if self._closed or self._switches or entry.reserve:
+            return self._start_judged(entry)
+        return None if self._take(entry) else _CLAIMED
+
+    def finish(self, entry: Entry, /) -> bool:
+        """Record an end; see `Store.finish`."""
+        return self._take(entry)
+
+    def _take(self, entry: Entry) -> bool:
+        if self._claims.setdefault(entry.claim, entry) is not entry:
+            return False
+        order = self._order
+        order.append(entry)
+        if len(order) > self._kept + _SLACK:
+            self._drop()
+        return True
+
+    def _start_judged(self, entry: StartEntry) -> Refusal | None:
+        if self._closed:
+            raise StoreError("the store is closed; nothing was recorded, and nothing ran")
+        with self._lock:
+            if entry.claim in self._claims:
+                return _CLAIMED
+            for switch in self._switches.values():
+                if is_switched_off(switch, entry):
+                    return Refusal("switched_off", switch.reason)
+            for counter, limit in entry.reserve:
+                if self._counters.get(counter, 0) >= limit:
+                    return Refusal("used_up", counter)
+            if not self._take(entry):
+                return _CLAIMED
+            for counter, _ in entry.reserve:
+                self._counters[counter] = self._counters.get(counter, 0) + 1
+            return None
+
+    def _drop(self) -> None:
+        """Let the oldest records go that belong to calls which have ended and to no open run."""
+        with self._lock:
+            kept: list[Entry] = []
+            surplus = len(self._order) - self._kept
+            for _ in range(len(self._order)):
+                if surplus <= 0:
+                    break
+                entry = self._order.popleft()
+                if self._is_open(entry):
+                    kept.append(entry)
+                else:
+                    self._claims.pop(entry.claim, None)
+                    self._dropped += 1
+                    surplus -= 1
+            self._order.extendleft(reversed(kept))
+
+    def _is_open(self, entry: Entry) -> bool:
+        run_id = _run_of(entry.claim)
+        run = None if run_id is None else self._runs.get(run_id)
+        if run is not None and run.status in {"running", "paused"}:
+            return True
+        if entry.claim.endswith("!"):
+            return False
+        record = entry.record()
+        if record.event == "started":
+            return entry.claim + "!" not in self._claims
+        return record.event == "asked" and self._state_of(record.approval_id) == "pending"
+
+    def _state_of(self, approval_id: str | None) -> ApprovalState | None:
+        approval = self._approvals.get(approval_id or "")
+        return None if approval is None else approval.state
+
+    async def call(self, key: str, /) -> tuple[JournalRecord, ...]:
+        """Give the records of a call; see `Store.call`."""
+        found: list[JournalRecord] = []
+        for number in itertools.count():
+            claim = f"{key}#{number:04d}"
+            entry = self._claims.get(claim)
+            if entry is None:
+                break
+            found.append(self._read(entry))
+            end = self._claims.get(claim + "!")
+            if end is not None:
+                found.append(self._read(end))
+        return tuple(found)
+
+    def _read(self, entry: Entry) -> JournalRecord:
+        record = entry.record()
+        return replace(record, content=None) if record.run_id in self._forgotten and record.content_for_run else record
+
+    async def records(self, wanted: JournalFilter, /, *, limit: int = 100, after: int = 0) -> tuple[list[JournalRecord], int]:
+        """Give records in their order; see `Store.records`. Positions count all records that there ever were."""
+        with self._lock:
+            entries, dropped = tuple(self._order), self._dropped
+        found: list[JournalRecord] = []
+        position = max(after, dropped)
+        for entry in entries[position - dropped :]:
+            position += 1
+            record = self._read(entry)
+            if record_fits(wanted, record):
+                found.append(record)
+                if len(found) >= limit:
+                    break
+        return found, position
+
+    async def unfinished(self, *, stale_after_s: float) -> list[JournalRecord]:
+        """Give nothing: what this process has not ended is still at work, and no other one writes here."""
+        del stale_after_s
+        return []
+
+    async def labels(self, run_id: str, /) -> frozenset[str]:
+        """Give the labels of a run; see `Store.labels`."""
+        labels = _NONE
+        for entry in tuple(self._order):
+            if _run_of(entry.claim) is not None:
+                record = entry.record()
+                if record.run_id == run_id and record.labels:
+                    labels = labels.union(record.labels)
+        return labels
+
+    async def used(self, counter: str, /) -> int:
+        """Give the uses of a counter."""
+        return self._counters.get(counter, 0)
+
+    async def verify(self) -> Verification:
+        """Tell how many records there are; records in memory have no chain."""
+        return Verification(len(self._order), {}, ())
+
+    async def forget(self, run_id: str, /) -> None:
+        """Forget what was kept for the run only; see `Store.forget`."""
+        with self._lock:
+            self._forgotten[run_id] = None
+            while len(self._forgotten) > self._kept:
+                del self._forgotten[next(iter(self._forgotten))]
+
+    async def purge(self, now: float, /) -> int:
+        """Forget content whose time has passed; see `Store.purge`."""
+        count = 0
+        for entry in tuple(self._order):
+            record = entry.record()
+            if record.content is not None and record.content_until is not None and record.content_until <= now:
+                self._replace(entry, _Written(replace(record, content=None)))
+                count += 1
+        return count
+
+    def _replace(self, entry: Entry, written: Entry) -> None:
+        with self._lock:
+            self._claims[entry.claim] = written
+            self._order = deque(written if each is entry else each for each in self._order)
+
+    # ── approvals, grants, switches ──────────────────────────────────────────────────────────────────────────────────
+
+    async def ask(self, entry: Entry, approval: ApprovalRecord, /) -> bool:
+        """Record a request; see `Store.ask`."""
+        with self._lock:
+            if not self._take(entry):
+                return False
+            self._approvals[approval.id] = approval
+            for old in list(self._approvals.values())[: max(0, len(self._approvals) - self._kept)]:
+                if old.state != "pending":
+                    del self._approvals[old.id]
+            return True
+
+    async def approval(self, approval_id: str, /) -> ApprovalRecord | None:
+        """Give a request."""
+        return self._approvals.get(approval_id)
+
+    async def approval_of(self, key: str, /) -> ApprovalRecord | None:
+        """Give the newest request of a call."""
+        with self._lock:
+            return next((each for each in reversed(self._approvals.values()) if each.key == key), None)
+
+    async def approvals(
+        self, *, state: ApprovalState | None = None, run_id: str | None = None, limit: int = 1000
+    ) -> list[ApprovalRecord]:
+        """Give requests, oldest first."""
+        with self._lock:
+            every = list(self._approvals.values())
+        return [each for each in every if state in {None, each.state} and run_id in {None, each.run_id}][:limit]
+
+    async def decide(self, decided: ApprovalRecord, /) -> bool:
+        """Decide a request that is pending; see `Store.decide`."""
+        with self._lock:
+            if self._state_of(decided.id) != "pending":
+                return False
+            self._approvals[decided.id] = decided
+            return True
+
+    async def add_grant(self, grant: Grant, /) -> None:
+        """Keep a grant."""
+        with self._lock:
+            self._grants[grant.id] = grant
+
+    async def grants(self, *, active_at: float | None = None) -> list[Grant]:
+        """Give the grants, oldest first."""
+        with self._lock:
+            every = list(self._grants.values())
+        return [each for each in every if active_at is None or grant_holds(each, active_at)]
+
+    async def use_grant(self, grant_id: str, now: float, /) -> bool:
+        """Take one use of a grant; see `Store.use_grant`."""
+        with self._lock:
+            grant = self._grants.get(grant_id)
+            if grant is None or not grant_holds(grant, now):
+                return False
+            self._grants[grant_id] = replace(grant, uses=grant.uses + 1)
+            return True
+
+    async def revoke_grant(self, grant_id: str, by: str, now: float, /) -> bool:
+        """Revoke a grant; see `Store.revoke_grant`."""
+        with self._lock:
+            grant = self._grants.get(grant_id)
+            if grant is None or grant.revoked_at is not None:
+                return False
+            self._grants[grant_id] = replace(grant, revoked_at=now, revoked_by=by)
+            return True
+
+    async def switch_off(self, switch: KillSwitch, /) -> None:
+        """Throw a switch."""
+        with self._lock:
+            self._switches[switch.scope] = switch
+
+    async def switch_on(self, scope: str, /) -> bool:
+        """Take a switch back; see `Store.switch_on`."""
+        with self._lock:
+            return self._switches.pop(scope, None) is not None
+
+    async def switches(self) -> list[KillSwitch]:
+        """Give the switches that are thrown."""
+        with self._lock:
+            return list(self._switches.values())
+
+    # ── runs and profiles ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_run(self, run: RunRecord, /) -> bool:
+        """Keep a new run; see `Store.create_run`."""
+        with self._lock:
+            if run.id in self._runs:
+                return False
+            self._runs[run.id] = run
+            surplus = len(self._runs) - self._kept
+            over = [each.id for each in self._runs.values() if each.status not in {"running", "paused"}] if surplus > 0 else []
+            for run_id in over[:surplus]:
+                del self._runs[run_id]
+            return True
+
+    async def run(self, run_id: str, /) -> RunRecord | None:
+        """Give a run."""
+        return self._runs.get(run_id)
+
+    async def runs(self, *, status: RunStatus | None = None, thread_id: str | None = None, limit: int = 100) -> list[RunRecord]:
+        """Give runs, the newest first."""
+        with self._lock:
+            every = list(reversed(self._runs.values()))
+        return [each for each in every if status in {None, each.status} and thread_id in {None, each.thread_id}][:limit]
+
+    async def save_run(self, run: RunRecord, /) -> bool:
+        """Put a run in the place of its version; see `Store.save_run`."""
+        with self._lock:
+            stored = self._runs.get(run.id)
+            if stored is None or stored.version != run.version:
+                return False
+            self._runs[run.id] = replace(run, version=run.version + 1)
+            return True
+
+    async def writer_gone(self, writer: str, /, *, stale_after_s: float) -> bool:
+        """Tell whether a writer is another one than this process, and so of an earlier one."""
+        del stale_after_s
+        return writer != self._writer
+
+    async def put_profile(self, name: str, profile: str, /) -> None:
+        """Keep a profile."""
+        with self._lock:
+            self._profiles[name] = profile
+
+    async def profile(self, name: str, /) -> str | None:
+        """Give a profile."""
+        return self._profiles.get(name)
+
+    async def profiles(self) -> dict[str, str]:
+        """Give all profiles by name."""
+        with self._lock:
+            return dict(self._profiles)
+
+    async def delete_profile(self, name: str, /) -> bool:
+        """Drop a profile; see `Store.delete_profile`."""
+        with self._lock:
+            return self._profiles.pop(name, None) is not None
+
+    async def aclose(self) -> None:
+        """Take no more starts; ends of calls that are under way are still taken."""
+        self._closed = True
+
+
+class _Written:
+    """Be a record that has been written already."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: JournalRecord) -> None:
+        self._record = record
+
+    @property
+    def claim(self) -> str:
+        """Its place."""
+        return self._record.claim
+
+    def record(self) -> JournalRecord:
+        """Give it."""
+        return self._record
+
+
+def _run_of(claim: str) -> str | None:
+    """Give the run of a claim, by the beginning of its key; None for a call outside of any run."""
+    run_id, slash, _ = claim.partition("/")
+    return unquote(run_id) if slash else None

@@ -1,0 +1,138 @@
+"""Open a database: two engines, their settings, and the schema brought to the newest version before anything else."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
+
+from callgate.errors import StoreError, UsageError
+
+__all__ = ("Engines", "open_engines", "read_url")
+
+_BUSY_MS: Final = 30_000
+_LOCK: Final = 0x63616C6C67617465
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Hold the engine of the writer thread and the one of readers."""
+
+    writing: Engine
+    reading: Engine
+
+    def dispose(self) -> None:
+        """Let go of all connections."""
+        self.writing.dispose()
+        self.reading.dispose()
+
+
+def read_url(url: str) -> URL:
+    """Read a database's address: `sqlite:///file.db` or `postgresql://…`.
+
+    Raises:
+        UsageError: it is another thing.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise UsageError("a store is at sqlite:///file.db or postgresql://user@host/name; what was given is neither") from error
+    if parsed.drivername in {"postgresql", "postgres"}:
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise UsageError(f"a store is on SQLite or PostgreSQL, not on {parsed.get_backend_name()}")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in {None, "", ":memory:"}:
+        raise UsageError("SQLite in memory is another database for each connection: use MemoryStore(), or a file")
+    return parsed
+
+
+def open_engines(url: URL) -> Engines:
+    """Open the database and migrate its schema.
+
+    Raises:
+        StoreError: it cannot be opened, or was written by a newer release; nothing was changed.
+    """
+    is_sqlite = url.get_backend_name() == "sqlite"
+    try:
+        writing = create_engine(url, pool_size=1, max_overflow=0)
+        reading = create_engine(url, pool_size=4, max_overflow=4, pool_pre_ping=not is_sqlite)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"a store on PostgreSQL needs {error.name}: install callgate with its extra postgres") from error
+    if is_sqlite:
+        _set_up_sqlite(writing, "BEGIN IMMEDIATE")
+        _set_up_sqlite(reading, "BEGIN")
+    engines = Engines(writing, reading)
+    try:
+        _migrate(writing)
+    except SQLAlchemyError as error:
+        engines.dispose()
+        raise StoreError(f"the store cannot be opened: {type(error).__name__}") from error
+    except BaseException:
+        engines.dispose()
+        raise
+    return engines
+
+
+def _set_up_sqlite(engine: Engine, begin: str) -> None:
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # the driver begins no transactions of its own
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+
+    @event.listens_for(engine, "begin")
+    def begin_transaction(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+
+def _use_wal(connection: Any) -> None:
+    """Switch to write-ahead logging; SQLite does not wait for another process that does the same, so this waits itself."""
+    until = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except Exception as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _migrate(engine: Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    scripts = ScriptDirectory.from_config(config)
+    with _locked(engine) as connection:
+        current = MigrationContext.configure(connection, opts={"version_table": "callgate_schema"}).get_current_revision()
+        known = {script.revision for script in scripts.walk_revisions()}
+        if current is not None and current not in known:
+            raise StoreError(f"the store has the schema {current}, which a newer release of callgate made: upgrade this one")
+        if current != scripts.get_current_head():
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+@contextlib.contextmanager
+def _locked(engine: Engine) -> Iterator[Connection]:
+    """Give a connection in a transaction that no other process can have at the same time."""
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        yield connection
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """Tell whether an error is that of a connection that was lost."""
+    return isinstance(error, OperationalError) and bool(error.connection_invalidated)
