@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from callgate.errors import UsageError
 
@@ -50,7 +50,7 @@ def check_decision(decision: object) -> Decided:
     """
     if not isinstance(decision, Approve | Deny | Edit):
         raise UsageError(f"a decision is Approve(by=…), Deny(by=…) or Edit(by=…, arguments=…), not {type(decision).__name__}")
-    by: object = decision.by
+    by = cast("object", decision.by)
     if not isinstance(by, str) or not by:
         raise UsageError(f"a decision says by whom: by= must be a text that is not empty, not {by!r}")
     if isinstance(decision, Approve) and decision.remember not in {None, "run", "caller"}:

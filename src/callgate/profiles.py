@@ -78,11 +78,11 @@ class Profile:
         given = dict(facts)
         if "name" not in given:
             raise UsageError("a profile needs a name")
-        limits = given.get("limits", {})
+        limits: object = given.get("limits", {})
         if not isinstance(limits, Mapping):
             raise UsageError(f"limits must be a table, not {type(limits).__name__}")
         _check_keys("limits", cast("Mapping[str, Any]", limits), Limits)
-        given["limits"] = Limits(**cast("dict[str, Any]", dict(limits)))
+        given["limits"] = Limits(**cast("Mapping[str, Any]", limits))
         return cls(**given)
 
     def facts(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Profile:
 
 
 def _check(profile: Profile) -> None:
-    name: object = profile.name
+    name = cast("object", profile.name)
     if not isinstance(name, str) or not name:
         raise UsageError(f"a profile's name must be a text that is not empty, not {name!r}")
     for key in ("model", "instructions", "policy"):
@@ -115,7 +115,7 @@ def _check(profile: Profile) -> None:
     listed = isinstance(tools, list | tuple) and all(isinstance(each, str) for each in cast("list[object]", tools))
     if tools is not None and not listed:
         raise UsageError(f"tools of profile {name!r} must be a list of names or globs, not {tools!r}")
-    settings: object = profile.settings
+    settings = cast("object", profile.settings)
     if not isinstance(settings, Mapping):
         raise UsageError(f"settings of profile {name!r} must be a table, not {type(settings).__name__}")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from callgate.errors import UsageError
 
@@ -79,10 +79,10 @@ class Caller:
     roles: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        subject: object = self.subject
+        subject = cast("object", self.subject)
         if not isinstance(subject, str) or not subject:
             raise UsageError(f"a caller's subject must be a text that is not empty, not {subject!r}")
-        roles: object = self.roles
+        roles = cast("object", self.roles)
         if isinstance(roles, str):
             raise UsageError(f"a caller's roles must be a list of texts: write roles=({roles!r},)")
         object.__setattr__(self, "roles", tuple(self.roles))

@@ -1,7 +1,7 @@
 """`LLMClient`: run a prepared call, watch it, resume it, stop it. Source: contract rows L1, A3 to A5."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import Any
 
 from callgate.agent.events import AgentEvent
@@ -119,7 +119,7 @@ class LLMClient:
         return Loop(run, hooks, lambda name: as_model(name or self._model), tell, self._settings)
 
 
-async def _events_of(go: Callable[[Callable[[AgentEvent], None]], Any]) -> AsyncGenerator[AgentEvent, None]:
+async def _events_of(go: Callable[[Callable[[AgentEvent], None]], Coroutine[Any, Any, Run]]) -> AsyncGenerator[AgentEvent, None]:
     """Run the loop in a task of its own, and give what it tells. Leaving early cancels it and waits for its end."""
     queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -134,8 +134,11 @@ async def _events_of(go: Callable[[Callable[[AgentEvent], None]], Any]) -> Async
         except RuntimeError:  # progress of a tool comes from its thread
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
+    def end(_task: "asyncio.Future[Run]") -> None:
+        queue.put_nowait(None)
+
     task = asyncio.ensure_future(go(tell_from_anywhere))
-    task.add_done_callback(lambda _: queue.put_nowait(None))
+    task.add_done_callback(end)
     try:
         while (event := await queue.get()) is not None:
             yield event

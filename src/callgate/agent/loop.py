@@ -43,7 +43,7 @@ from callgate.agent.model_layer import (
 from callgate.agent.run import PendingCall, Run
 from callgate.agent.state import CallState, StoredResult
 from callgate.errors import AbortedError, ConflictError
-from callgate.gate import Denied, Outcome, Pending
+from callgate.gate import Denied, Outcome, Pending, Succeeded
 from callgate.gate.content import blocks_of, written_blocks
 from callgate.gate.waiting import assured
 from callgate.store.records import RunStatus
@@ -193,12 +193,14 @@ class Loop:
 
         def take(number: int, outcome: Outcome) -> None:
             _take_outcome(open_[number], outcome)
-            waits = isinstance(outcome, Pending)
-            self.tell(CallPending(asked[number], outcome) if waits else CallFinished(asked[number], outcome))  # type: ignore[arg-type]  # it is Pending
+            if isinstance(outcome, Pending):
+                self.tell(CallPending(asked[number], outcome))
+            else:
+                self.tell(CallFinished(asked[number], outcome))
 
         if asked:
-            for call in asked:
-                self.tell(CallStarted(call))
+            for each in asked:
+                self.tell(CallStarted(each))
             await self.hooks.execute(self.run, asked, on_outcome=take, on_progress=self._progress)
         if any(call.result is None for call in state.calls):
             return await self._pause()
@@ -328,9 +330,10 @@ def _take_outcome(call: CallState, outcome: Outcome) -> None:
         call.reason = outcome.approval.reason
         call.shown = outcome.approval.shown
         return
-    kind = "denied" if isinstance(outcome, Denied) else "failed" if outcome.is_error else "success"
-    blocks = written_blocks(getattr(outcome, "blocks", ()))
-    call.result = StoredResult(text=outcome.text, outcome=kind, blocks=blocks)
+    if isinstance(outcome, Succeeded):
+        call.result = StoredResult(text=outcome.text, outcome="success", blocks=written_blocks(outcome.blocks))
+    else:
+        call.result = StoredResult(text=outcome.text, outcome="denied" if isinstance(outcome, Denied) else "failed")
 
 
 def _pending(call: CallState) -> PendingCall:

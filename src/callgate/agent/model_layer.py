@@ -103,16 +103,16 @@ class Answer:
 class Question:
     """Be a request to a model."""
 
-    model: Model
+    model: "Model[Any]"
     messages: Sequence[ModelMessage]
     tools: Sequence[OfferedTool]
     instructions: str | None
     settings: Mapping[str, Any]
 
 
-def as_model(model: object) -> Model:
+def as_model(model: object) -> "Model[Any]":
     """Make a model of its name, such as "openai:gpt-5"; a model stays what it is."""
-    return model if isinstance(model, Model) else infer_model(cast("str", model))
+    return cast("Model[Any]", model if isinstance(model, Model) else infer_model(cast("str", model)))  # type: ignore[redundant-cast]  # pyright wants it
 
 
 async def ask(question: Question) -> AsyncIterator[Delta | Answer]:
@@ -160,7 +160,12 @@ def _text_of(arguments: object) -> str:
 def _answer_of(response: ModelResponse) -> Answer:
     parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
     cut = response.finish_reason == "length" and bool(response.parts) and isinstance(response.parts[-1], ToolCallPart)
-    calls = tuple(CallPart(part.tool_call_id, part.tool_name, part.args, cut_off=cut and part is parts[-1]) for part in parts)
+    calls = tuple(
+        CallPart(
+            part.tool_call_id, part.tool_name, cast("str | dict[str, Any] | None", part.args), cut_off=cut and part is parts[-1]
+        )
+        for part in parts
+    )
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     usage = response.usage
     return Answer(response, text, calls, usage.input_tokens, usage.output_tokens, _cost_of(response))

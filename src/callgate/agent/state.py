@@ -1,7 +1,7 @@
 """`RunState`: a run as one versioned JSON value, from which any process can go on. Source: contract rows A3, A4; case f4."""
 
 import json
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -97,12 +97,13 @@ class RunState(_Strict):
             RunStateError: it is damaged, or a newer release wrote it; nothing is resumed.
         """
         try:
-            facts: object = json.loads(text)
+            facts = cast("object", json.loads(text))
         except ValueError as error:
             raise RunStateError("the stored run is damaged: it is no JSON") from error
-        if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
+        head = cast("dict[str, object]", facts) if isinstance(facts, dict) else {}
+        if head.get("format") != _FORMAT:
             raise RunStateError("the stored run is damaged: it is no run of callgate")
-        version = facts.get("version")
+        version = head.get("version")
         if isinstance(version, int) and version > _VERSION:
             raise RunStateError(f"the stored run has version {version}, this release reads {_VERSION}: upgrade callgate")
         try:

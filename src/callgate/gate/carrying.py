@@ -54,7 +54,7 @@ class Carrier:
     clock: Callable[[], float]
     approval_ttl_s: float | None
     labels: RunLabels = field(default_factory=RunLabels)
-    exhausted: dict[str, set[str]] = field(default_factory=dict)
+    exhausted: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
 
     async def carry(self, gated: GatedCall) -> Outcome:
         """Bring a call to its outcome.

@@ -97,7 +97,7 @@ def _replaced(value: Any, path: list[str]) -> Any:
         fields = cast("dict[str, Any]", value)
         return {key: _replaced(item, rest) if head in {"*", key} else item for key, item in fields.items()}
     if isinstance(value, list):
-        items: list[Any] = value
+        items = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright wants it
         return [_replaced(item, rest) if head in {"*", str(place)} else item for place, item in enumerate(items)]
     return value
 

@@ -7,7 +7,7 @@ been approved already comes with its `approval`, and a hook that changes its arg
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from callgate.errors import CallgateError, ToolFailedError, UsageError
 from callgate.gate.outcomes import Denied, Failed, Outcome, Pending, Succeeded
@@ -51,7 +51,7 @@ async def through_hooks(hooks: Sequence[GateHook], seen: HookCall, last: Next) -
         return await through_hooks(hooks[1:], replace(seen, call=call), last)
 
     try:
-        outcome: object = await hooks[0](seen, go_on)
+        outcome = cast("object", await hooks[0](seen, go_on))
     except CallgateError:
         raise
     except Exception as error:  # noqa: BLE001 - the host's own code

@@ -67,7 +67,9 @@ def _problems(rule: Rule, catalog: Sequence[Tool[Any, Any]], known: Mapping[str,
     about = [tool for tool in catalog if rule.is_about(tool)]
     for condition in rule.when:
         if about and not any(_has_path(tool.input.schema, condition.path) for tool in about):
-            arguments = sorted({f"/{name}" for tool in about for name in tool.input.schema.get("properties", {})})
+            arguments = sorted(
+                {f"/{name}" for tool in about for name in cast("Mapping[str, Any]", tool.input.schema.get("properties", {}))}
+            )
             yield _unknown("argument", condition.path, arguments)
 
 

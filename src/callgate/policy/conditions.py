@@ -36,10 +36,6 @@ class Judgement(Enum):
     UNKNOWN = "unknown"
 
 
-class _Missing(Enum):
-    MISSING = "missing"
-
-
 @dataclass(frozen=True, slots=True)
 class Condition:
     """Compare what stands at `path` in the arguments with `value`.
@@ -69,7 +65,7 @@ class Condition:
         Raises:
             PolicyError: a key is unknown or missing, or a value cannot be.
         """
-        if not isinstance(facts, Mapping):
+        if not isinstance(cast("object", facts), Mapping):
             raise PolicyError(f'a condition is a table such as {{ path = "/amount", op = ">", value = 100 }}, not {facts!r}')
         unknown = facts.keys() - {"path", "op", "value"}
         if unknown:
@@ -102,7 +98,7 @@ def _problem(path: object, op: object, value: object) -> str | None:
 def _value_problem(op: object, value: object) -> str | None:
     if op in _BARE and value is not None:
         return f"the operator {op!r} takes no value"
-    if op in _LISTED and not isinstance(value, list | tuple):
+    if op in _LISTED and type(value) not in {list, tuple}:
         return f"the operator {op!r} takes a list, not {value!r}"
     if op in _TEXTUAL and not isinstance(value, str):
         return f"the operator {op!r} takes a text, not {value!r}"

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import Any
@@ -104,4 +104,4 @@ class OfferRequest:
     run_id: str | None = None
     thread_id: str | None = None
     step: int | None = None
-    labels: frozenset[str] = field(default_factory=frozenset)
+    labels: frozenset[str] = frozenset()

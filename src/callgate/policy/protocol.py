@@ -16,12 +16,13 @@ class ToolPolicy(Protocol):
     Whatever a policy raises denies the call: it fails closed.
     """
 
-    def bind(self, catalog: Sequence[Tool[Any, Any]], /) -> None:
+    def bind(self, _catalog: Sequence[Tool[Any, Any]], /) -> None:
         """Take note of the registry's tools, when a gate is made.
 
         Raises:
             PolicyError: the policy names what is not among them.
         """
+        return  # with an empty body the method would count as abstract
 
     def resolve(self, catalog: Sequence[Tool[Any, Any]], _request: OfferRequest, /) -> Sequence[Tool[Any, Any]]:
         """Give the tools of the catalog that the model is offered, in the order of the catalog."""

@@ -104,12 +104,12 @@ class Rule:
     _dynamic: bool = field(init=False, repr=False, compare=False, default=False)
 
     def __post_init__(self) -> None:
-        name: object = self.id
+        name = cast("object", self.id)
         if not isinstance(name, str) or not name:
             raise PolicyError(f"a rule needs an id that is a text, not {name!r}")
         for key in ("tools", "kinds", "tags", "callers", "roles", "labels"):
             object.__setattr__(self, key, _texts(key, getattr(self, key)))
-        reason: object = self.reason
+        reason = cast("object", self.reason)
         if not isinstance(reason, str):
             raise PolicyError(f"reason must be a text, not {reason!r}")
         dynamic = bool(self.callers or self.roles or self.labels or self.when or self.time)

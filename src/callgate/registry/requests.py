@@ -127,6 +127,7 @@ class Held(Exception):
     `status` is what the receipt says (None: there is none, because the call is not of this execution); `ended` is that receipt.
     """
 
+    status: CallStatus | None
     ended: EndedCall | None = None
 
     def __init__(self, status: CallStatus | None, detail: object = None) -> None:

@@ -16,7 +16,7 @@ __all__ = (
     "KillSwitch",
     "MemoryStore",
     "RunRecord",
-    "SQLStore",
+    "SQLStore",  # pyright: ignore[reportUnsupportedDunderAll]  # loaded when it is asked for
     "Store",
     "Verification",
     "open_store",

@@ -84,7 +84,8 @@ class MemoryStore:
         return self._take(entry)
 
     def _take(self, entry: Entry) -> bool:
-        if self._claims.setdefault(entry.claim, entry) is not entry:
+        claim = entry.claim
+        if claim in self._claims or self._claims.setdefault(claim, entry) is not entry:
             return False
         order = self._order
         order.append(entry)

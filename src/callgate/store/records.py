@@ -237,4 +237,4 @@ class RunRecord:
     thread_id: str | None = None
     created_at: float = 0.0
     updated_at: float = 0.0
-    facts: Mapping[str, object] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from callgate.tools.options import ToolOptions
 
@@ -39,4 +39,4 @@ def fingerprint_of(tool: Defined) -> str:
 
 def _spelt(value: object) -> object:
     """Write what a schema may hold that JSON does not: a default of any type, by its class alone."""
-    return dict(value) if isinstance(value, Mapping) else f"({type(value).__name__})"
+    return dict(cast("Mapping[str, object]", value)) if isinstance(value, Mapping) else f"({type(value).__name__})"

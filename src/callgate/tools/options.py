@@ -137,9 +137,13 @@ def _check_values(name: str, options: ToolOptions) -> None:
         raise ToolDefinitionError(name, f"run_in must be one of {get_args(RunIn)}, not {options.run_in!r}")
 
 
+def _is_exception_class(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Exception)
+
+
 def _check_transient(name: str, options: ToolOptions) -> None:
-    kinds: object = options.transient
-    if not isinstance(kinds, tuple) or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+    kinds: Any = options.transient
+    if type(kinds) is not tuple or not all(map(_is_exception_class, cast("tuple[object, ...]", kinds))):
         raise ToolDefinitionError(name, f"transient must be a tuple of exception classes, not {options.transient!r}")
     if inspect.iscoroutinefunction(options.needs_approval):
         raise ToolDefinitionError(name, "needs_approval must be a plain function; an async one cannot be asked")

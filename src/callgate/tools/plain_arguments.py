@@ -61,5 +61,5 @@ def _plain(value: object) -> object:
 
 
 def _read(text: bytes) -> dict[str, object]:
-    read = json.loads(text) if text else {}
+    read: object = json.loads(text) if text else {}
     return cast("dict[str, object]", read) if isinstance(read, dict) else {}

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -125,7 +125,7 @@ def _migrate(engine: Engine) -> None:
 
 
 @contextlib.contextmanager
-def _locked(engine: Engine) -> Iterator[Connection]:
+def _locked(engine: Engine) -> Generator[Connection]:
     """Give a connection in a transaction that no other process can have at the same time."""
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":

@@ -46,7 +46,7 @@ def facts_of(value: object, *, leave_out: frozenset[str] = frozenset()) -> str:
 def read_facts(kind: type[T], facts: str, **further: object) -> T:
     """Make a value of its facts, and of what has columns of its own."""
     given = cast("dict[str, Any]", json.loads(facts))
-    tupled = {name: tuple(each) if isinstance(each, list) else each for name, each in given.items()}
+    tupled = {name: tuple(cast("list[Any]", each)) if isinstance(each, list) else each for name, each in given.items()}  # type: ignore[redundant-cast]  # pyright wants it
     return kind(**{**tupled, **further})
 
 

@@ -175,7 +175,11 @@ class SQLStore:
         """Record a request; see `Store.ask`."""
         row = {"id": approval.id, "key": approval.key, "run_id": approval.run_id, "state": approval.state}
         keep = insert(APPROVALS).values(**row, facts=facts_of(approval))
-        work = self._work(entry=entry, act=lambda connection: connection.execute(keep))
+
+        def add(connection: Connection) -> None:
+            connection.execute(keep)
+
+        work = self._work(entry=entry, act=add)
         return cast("bool", await self._submit(work))
 
     async def approval(self, approval_id: str, /) -> ApprovalRecord | None:

@@ -63,10 +63,10 @@ class _Chain:
 class _Batch:
     """Gather what one transaction writes."""
 
-    rows: list[dict[str, object]] = field(default_factory=list)
-    claims: set[str] = field(default_factory=set)
-    switches: list[KillSwitch] = field(default_factory=list)
-    taken: set[str] = field(default_factory=set)
+    rows: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    claims: set[str] = field(default_factory=set[str])
+    switches: list[KillSwitch] = field(default_factory=list[KillSwitch])
+    taken: set[str] = field(default_factory=set[str])
 
 
 class Writer:
@@ -143,11 +143,12 @@ class Writer:
 
     def _write(self, works: Sequence[Work]) -> None:
         """Write a batch; when it cannot be written as one, find out which work is at fault, and write the rest."""
+        fault: BaseException | None = None
         for tries in range(_TRIES):
             try:
                 self._commit(works, look=tries > 0)
             except IntegrityError as error:  # a place was taken by another process: look at the places and do it again
-                fault: BaseException = error
+                fault = error
             except _ActError as error:
                 error.work.failed = error.cause
                 works = [work for work in works if work is not error.work]
