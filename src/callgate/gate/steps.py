@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from callgate.gate.outcomes import Outcome
+from callgate.gate.waiting import assured
 from callgate.values import ToolCall
 
 __all__ = ("Run", "run_step", "with_ids")
@@ -88,11 +89,15 @@ async def _run_group(calls: list[ToolCall], run: Run, limit: int, on_outcome: Ca
         return outcome
 
     tasks = [asyncio.ensure_future(run_one(place, call)) for place, call in enumerate(calls)]
+    together = asyncio.gather(*tasks, return_exceptions=True)
     try:
-        await asyncio.wait(tasks)
+        ends = await asyncio.shield(together)
     except asyncio.CancelledError:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)  # every end is journalled before this task goes on
+        await assured(together)  # every end is journalled before this task goes on
         raise
-    return [task.result() for task in tasks]
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    return cast("list[Outcome]", ends)

@@ -84,7 +84,7 @@ def _job(call: Call, context: Context) -> ProcessJob:
 
 
 def _context_data(call: Call) -> dict[str, object]:
-    keys = ("tool", "invocation_id", "thread_id", "user_context", "call_context", "deadline")
+    keys = ("tool", "invocation_id", "thread_id", "user_context", "call_context", "deadline", "arguments")
     return {key: getattr(call.context, key) for key in keys}
 
 

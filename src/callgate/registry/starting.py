@@ -106,6 +106,7 @@ def _give_context(call: Call) -> None:
         signal=call.stopper.signal,
         deadline=call.ends_at,
         send_progress=partial(tell_progress, call),
+        arguments=call.text,
         **keywords,
     )
 
