@@ -67,9 +67,10 @@ class Carrier:
             end = await self._attempt(gated)
             if type(end) is ToolResult:
                 return await self._succeeded(gated, end)
-            outcome = await (self._held(gated, end) if isinstance(end, Held) else self._failed(gated, cast("Failure", end)))
-            if outcome is not None:
-                return outcome
+            following = await (self._held(gated, end) if isinstance(end, Held) else self._failed(gated, cast("Failure", end)))
+            if not isinstance(following, GatedCall):
+                return following
+            gated = following
 
     async def _attempt(self, gated: GatedCall) -> ToolResult[Any] | Failure | Held:
         inner = gated.request()
@@ -196,8 +197,8 @@ class Carrier:
             self.labels.collect(gated.run_id, labels)
         return Succeeded(gated.call, result.text, result.value, result.blocks, result.artifacts, (*gated.ended, result.ended))
 
-    async def _failed(self, gated: GatedCall, failure: Failure) -> Outcome | None:
-        """Record a failure and give its outcome; None when another attempt is to be made."""
+    async def _failed(self, gated: GatedCall, failure: Failure) -> Outcome | GatedCall:
+        """Record a failure and give its outcome, or the next attempt that is to be made."""
         error = failure.error
         gated.ended = (*gated.ended, failure.ended)
         if self._may_retry(gated, error):
@@ -219,23 +220,21 @@ class Carrier:
         options = gated.inner.entry.tool.options
         return gated.attempt <= options.retries and options.idempotent and is_transient(error, options.transient)
 
-    async def _prepare_retry(self, gated: GatedCall, failure: Failure) -> Outcome | None:
+    async def _prepare_retry(self, gated: GatedCall, failure: Failure) -> Outcome | GatedCall:
         if not await self._recorded(End.of(gated, "retried", self.clock(), failure.ended, None)):
             return await self._overtaken(gated)
-        gated.next_place(gated.number + 1)
         await self.backoff.wait(gated.attempt, gated.inner)
-        gated.attempt += 1
-        return None
+        return gated.at_place(gated.number + 1, attempt=gated.attempt + 1)
 
-    async def _held(self, gated: GatedCall, held: Held) -> Outcome | None:
-        """Answer a call that was held before its tool ran; None when it is to be tried once more."""
+    async def _held(self, gated: GatedCall, held: Held) -> Outcome | GatedCall:
+        """Answer a call that was held before its tool ran, or give it as it is to be tried once more."""
         if held.status is None:
             return await self.from_journal(gated)
         if held.status == "dry_run":
             return await self._dry(gated, held)
         if isinstance(held.detail, str):  # its input parser asked: the policy judges it with that in mind
             gated.asks = Decision.ask(held.detail, rules=(INPUT_RULE,))
-            return None
+            return gated
         call, decision = cast("tuple[PolicyCall, Decision]", held.detail)
         approval = new_approval(gated, call, decision, AskingParts(self.clock(), self.approval_ttl_s))
         if not await self.store.ask(Asked(gated, approval), approval):
@@ -272,8 +271,8 @@ class Carrier:
         """Answer a call whose end somebody else has recorded meanwhile: the journal's end stands."""
         return replayed(gated.call, past_of(await self.store.call(gated.key)))
 
-    async def from_journal(self, gated: GatedCall) -> Outcome | None:
-        """Answer a call that the journal knows; None when it is to run now: approved, or interrupted and repeatable."""
+    async def from_journal(self, gated: GatedCall) -> Outcome | GatedCall:
+        """Answer a call that the journal knows, or give it as it is to run now: approved, or interrupted and repeatable."""
         past = past_of(await self.store.call(gated.key))
         if not self._is_same(gated, past):
             return Failed(gated.call, _OTHER_CALL, ConflictError(_OTHER_CALL))
@@ -283,11 +282,8 @@ class Carrier:
             return await self._from_approval(gated, past)
         if past.state == "interrupted" and past.repeatable:
             approval = await self.store.approval_of(gated.key)
-            if approval is not None and approval.state == "approved":
-                gated.take(approval)
-            gated.next_place(past.next_number)
-            gated.attempt = past.attempts + 1
-            return None
+            covers = approval if approval is not None and approval.state == "approved" else None
+            return gated.at_place(past.next_number, attempt=past.attempts + 1, approval=covers)
         return replayed(gated.call, past)
 
     def _is_same(self, gated: GatedCall, past: Past) -> bool:
@@ -308,7 +304,7 @@ class Carrier:
                 return past_of(await self.store.call(gated.key))
         return past
 
-    async def _from_approval(self, gated: GatedCall, past: Past) -> Outcome | None:
+    async def _from_approval(self, gated: GatedCall, past: Past) -> Outcome | GatedCall:
         approval = await self.store.approval_of(gated.key)
         assert approval is not None  # a request and its record are stored together
         if approval.state == "pending" and self._is_over(approval):
@@ -317,11 +313,9 @@ class Carrier:
             approval = await self.store.approval_of(gated.key) or expired
         if approval.state == "pending":
             return Pending(gated.call, pending_text(approval), approval)
-        gated.next_place(past.next_number)
         if approval.state == "approved":
-            gated.take(approval)
-            return None
-        return await self._deny(gated, approval)
+            return gated.at_place(past.next_number, approval=approval)
+        return await self._deny(gated.at_place(past.next_number), approval)
 
     def _is_over(self, approval: ApprovalRecord) -> bool:
         return approval.expires_at is not None and approval.expires_at <= self.clock()

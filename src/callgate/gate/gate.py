@@ -127,7 +127,7 @@ class Gate:
         if not self._hooks:
             return await self._carrier.carry(gated)
         if gated.run_id is not None:  # hooks have to see what a person has approved, not what the model had asked for
-            await self._approved_by_now(gated)
+            gated = await self._approved_by_now(gated)
         return await self._through_hooks(gated)
 
     async def call_many(
@@ -206,10 +206,13 @@ class Gate:
             await self._carrier.record_blocked(gated, outcome)
         return outcome
 
-    async def _approved_by_now(self, gated: GatedCall) -> Outcome | None:
-        """Take on the approval of a call that has one; give its outcome when it is not to run."""
+    async def _approved_by_now(self, gated: GatedCall) -> GatedCall:
+        """Give a call with its approval, when a person has approved it since it was asked for."""
         approval = await self.store.approval_of(gated.key)
-        return None if approval is None else await self._carrier.from_journal(gated)
+        if approval is None or approval.state != "approved":
+            return gated
+        following = await self._carrier.from_journal(gated)
+        return following if isinstance(following, GatedCall) else gated
 
     # ── offers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,8 +333,8 @@ class Gate:
         gated = GatedCall(called, caller, approval.key, self._carrier.keep, {**whence, **place})
         gated.dry_run = gated.dry_run or approval.tool in self._dry_run
         outcome = await self._carrier.from_journal(gated)
-        if outcome is None:
-            return await self._through_hooks(gated) if self._hooks else await self._carrier.carry(gated)
+        if isinstance(outcome, GatedCall):
+            return await self._through_hooks(outcome) if self._hooks else await self._carrier.carry(outcome)
         error = getattr(outcome, "error", None)
         if isinstance(error, ConflictError):
             raise ConflictError(error.user_message, decided_by=approval.decided_by)

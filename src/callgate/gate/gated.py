@@ -1,5 +1,6 @@
 """One call on its way through the gate: where it comes from, which place in the journal it claims, and what it leaves there."""
 
+import copy
 import json
 import logging
 from collections.abc import Iterable
@@ -98,17 +99,23 @@ class GatedCall:
         """Give the registry's call, when there has been one."""
         return self.__dict__.get("inner")
 
-    def next_place(self, number: int) -> None:
-        """Take another place in the journal: nothing has been recorded under it."""
-        self.number = number
-        self.started = False
+    def at_place(self, number: int, *, attempt: int | None = None, approval: ApprovalRecord | None = None) -> "GatedCall":
+        """Give the same call at another place of the journal, with what a person has approved of it.
 
-    def take(self, approval: ApprovalRecord) -> None:
-        """Take on what a person has approved: the arguments that were shown, or those that the person wrote instead."""
-        self.approval = approval
-        self.approved_by = approval.decided_by
-        self.judged = False
-        self.call = replace(self.call, arguments=approval.arguments if approval.edited is None else approval.edited)
+        This one stays as it is, because a store may write its record later. An approved call has the arguments that were
+        shown, or those that the person wrote instead.
+        """
+        following = copy.copy(self)
+        following.number = number
+        following.started = False
+        following.attempt = self.attempt if attempt is None else attempt
+        if approval is not None:
+            arguments = approval.arguments if approval.edited is None else approval.edited
+            following.approval = approval
+            following.approved_by = approval.decided_by
+            following.judged = False
+            following.call = replace(self.call, arguments=arguments)
+        return following
 
     # ── what a store asks of a start ─────────────────────────────────────────────────────────────────────────────────
 
