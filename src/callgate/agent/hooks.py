@@ -13,7 +13,7 @@ from callgate.agent.prepared import PreparedCall
 from callgate.agent.state import CallState, RunState, StoredLimits
 from callgate.agent.tools import RunTools, split_run_tools
 from callgate.approvals import Decided, check_decision
-from callgate.diagnostics import ToolProgress
+from callgate.diagnostics import DiagnosticEvent, ToolProgress
 from callgate.errors import ConflictError, NotFoundError, UsageError
 from callgate.gate import Gate, Outcome, PlaceKeywords
 from callgate.policy.rule_policy import RulePolicy
@@ -246,9 +246,9 @@ class _GateHooks(RunHooks):
         state = run.state
         left = run.remaining_s()
 
-        def observe(event: object) -> None:
-            if isinstance(event, ToolProgress):
-                on_progress(event.call.call_id, event.item)
+        def observe(event: DiagnosticEvent) -> None:
+            if isinstance(event.payload, ToolProgress):
+                on_progress(event.payload.call.call_id, event.payload.item)
 
         return PlaceKeywords(
             run_id=state.run_id,

@@ -198,6 +198,8 @@ class Loop:
             else:
                 self.tell(CallFinished(asked[number], outcome))
 
+        if asked and not state.offered:  # the run began with calls of a history: they are of a step that offers what it may now
+            await self.hooks.offer(self.run)
         if asked:
             for each in asked:
                 self.tell(CallStarted(each))

@@ -43,8 +43,8 @@ def scripted_model(*turns: Turn) -> Any:
     async def answer(messages: list[Any], _info: Any) -> AsyncIterator[Any]:
         number = sum(1 for message in messages if message.kind == "response")
         turn = script[number] if number < len(script) else Says("done")
-        for word in turn.text.split(" ") if turn.text else ():
-            yield word if word is turn.text.split(" ")[0] else f" {word}"
+        for place, word in enumerate(turn.text.split(" ") if turn.text else ()):
+            yield f" {word}" if place else word
         for place, call in enumerate(turn.then):
             written = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments or {})
             yield {place: DeltaToolCall(call.name, written, tool_call_id=call.id)}
