@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
             min_size=1,
             max_size=3,
         ),
-        crash_in=st.integers(0, 25),
+        crash_in=st.integers(0, 14),
         after=st.booleans(),
     )
     def begin(self, script, crash_in, after):
@@ -177,7 +177,7 @@ class Machine(RuleBasedStateMachine):
     def _client(self, run_id):
         return LLMClient(scripted_model(*self.scripts[run_id], "done"))
 
-    @rule(run_id=runs, crash_in=st.integers(0, 20), after=st.booleans())
+    @rule(run_id=runs, crash_in=st.integers(0, 12), after=st.booleans())
     def resume(self, run_id, crash_in, after):
         async def act(gate):
             if await gate.store.run(run_id) is not None:
@@ -251,6 +251,7 @@ class Machine(RuleBasedStateMachine):
         for run_id in self.scripts:
             if await store.run(run_id) is not None:
                 await self._finish(gate, run_id)
+        assert all(count == 1 for count in self.paid.values())
         assert (await store.verify()).breaks == ()
         assert await store.unfinished(stale_after_s=1000) == []
         await store.aclose()
