@@ -3,6 +3,8 @@
 import asyncio
 import contextvars
 import logging
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -70,7 +72,31 @@ def main() -> int:
         console.print(Text(f"UNEXPECTED {line}", style="bold red"))
     if not wrong:
         console.print(Text(f"All {len(batch.answers)} calls were answered as recorded.", style="bold green"))
-    return 1 if wrong else 0
+    return 1 if wrong or not _agent(console) else 0
+
+
+def _agent(console: Console) -> bool:
+    """Let an agent run in one process until it needs an approval, and finish it in another; tell whether that came out."""
+    with tempfile.TemporaryDirectory(prefix="callgate-demo-") as folder:
+        store, shop = Path(folder) / "callgate.db", create(Path(folder) / "shop.sqlite")
+        console.rule("An agent, until a person has to decide")
+        begun = _part("begin", str(store), str(shop))
+        run_id = begun.stdout.rpartition("RUN ")[2].strip()
+        console.print(Text(begun.stdout.rpartition("RUN ")[0]))
+        if begun.returncode:
+            console.print(Text(begun.stderr, style="red"))
+            return False
+        console.rule("That process is gone; another one approves and goes on")
+        finished = _part("finish", str(store), str(shop), run_id)
+        console.print(Text(finished.stdout + finished.stderr))
+    if finished.returncode == 0:
+        console.print(Text("The run was finished by the second process; each call ran once.", style="bold green"))
+    return finished.returncode == 0
+
+
+def _part(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "examples.shop.agent", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this program, with its own words
 
 
 def _play(console: Console) -> Batch:

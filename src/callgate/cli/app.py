@@ -16,10 +16,14 @@ from enum import IntEnum
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.text import Text
 
+from callgate.cli.agent import resume, run
 from callgate.cli.findings import Finding, findings
+from callgate.cli.policy import policy_app
+from callgate.cli.shared import AsJson, Target, emit
+from callgate.cli.stored import approvals_app, log_app, runs
 from callgate.cli.tables import findings_table, receipt_line, tools_table
 from callgate.cli.targets import TargetError, load_registry
 from callgate.errors import InvalidInputError, ToolDefinitionError, ToolDeniedError, ToolNotFoundError, ToolNotOfferedError
@@ -49,11 +53,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Target = Annotated[
-    str, typer.Argument(metavar="TARGET", help="file.py, file.py:attribute, module or module:attribute.", show_default=False)
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-
 
 @app.callback()
 def options(
@@ -81,7 +80,7 @@ def _json_escape(error: UnicodeError) -> tuple[str, int]:
 def list_tools(target: Target, as_json: AsJson = False) -> None:
     """List the tools."""
     tools = _load(target).list()
-    _print([_tool_row(tool) for tool in tools] if as_json else tools_table(tools))
+    emit([_tool_row(tool) for tool in tools] if as_json else tools_table(tools))
 
 
 @app.command()
@@ -116,7 +115,7 @@ def call(
     options = ExecutionOptions(timeout_s=UNSET if timeout_s is None else timeout_s)
     reply = asyncio.run(_load(target).answer(name, raw, options=options))
     if as_json:
-        _print(_reply_row(reply))
+        emit(_reply_row(reply))
     else:
         (sys.stderr if reply.is_error else sys.stdout).write(f"{reply.text}\n")
         Console(stderr=True, soft_wrap=True).print(receipt_line(reply.invocation))
@@ -132,13 +131,21 @@ def check(
     """Check definitions, descriptions, and the names and schemas in each provider's form; exit with 1 for an error."""
     found, count = _checked(target)
     if as_json:
-        _print([asdict(finding) for finding in found])
+        emit([asdict(finding) for finding in found])
     else:
-        _print(
+        emit(
             findings_table(found) if found else Text(f"{count} {'tool' if count == 1 else 'tools'}, nothing found", style="green")
         )
     wrong = {"error", "warning"} if strict else {"error"}
     raise typer.Exit(ExitCode.FOUND if any(finding.level in wrong for finding in found) else ExitCode.DONE)
+
+
+app.add_typer(policy_app, name="policy")
+app.add_typer(approvals_app, name="approvals")
+app.add_typer(log_app, name="log")
+app.command()(runs)
+app.command()(run)
+app.command()(resume)
 
 
 def _load(target: str) -> ToolRegistry:
@@ -212,10 +219,3 @@ def _exit_code(reply: ToolReply) -> ExitCode:
         return ExitCode.DONE
     refusals = (InvalidInputError, ToolNotFoundError, ToolNotOfferedError, ToolDeniedError)
     return ExitCode.CALL_REFUSED if isinstance(reply.error, refusals) else ExitCode.TOOL_FAILED
-
-
-def _print(content: RenderableType | list[dict[str, object]] | dict[str, object]) -> None:
-    if isinstance(content, list | dict):
-        sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
-    else:
-        Console().print(content)
