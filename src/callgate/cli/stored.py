@@ -45,7 +45,7 @@ def _moment(at: float | None) -> str:
 def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     table = Table(header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in {"id", "run"})  # to be copied whole
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
