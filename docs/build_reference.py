@@ -14,14 +14,26 @@ __all__ = ("PAGE", "main", "page")
 
 PAGE: Final = Path(__file__).parent / "reference" / "api.md"
 
-_MODULES: Final = ("callgate", "callgate.diagnostics", "callgate.tools.dialects", "callgate.tools.spill")
+_MODULES: Final = (
+    "callgate",
+    "callgate.agent",
+    "callgate.diagnostics",
+    "callgate.policy",
+    "callgate.profiles",
+    "callgate.store",
+    "callgate.testing",
+    "callgate.tools.dialects",
+    "callgate.tools.spill",
+)
 _KEYWORDS: Final = (
     "callgate.tools.options.ToolOptions",
     "callgate.tools.options.ToolKeywords",
     "callgate.tools.tool.FormKeywords",
     "callgate.tools.tool.FunctionKeywords",
     "callgate.registry.requests.CallKeywords",
+    "callgate.gate.gated.PlaceKeywords",
 )
+_LATE: Final = {"SQLStore": "store.sql.store.SQLStore"}  # loaded when it is asked for, so no import says where it is
 _WIDTH: Final = 100
 _HEAD: Final = """# API
 
@@ -49,7 +61,7 @@ def page() -> str:
 
 
 def _objects(module: Described, names: Iterable[object]) -> Iterator[str]:
-    members = [module.members[str(name)] for name in names]
+    members = [module.members.get(str(name)) or module.package[_LATE[str(name)]] for name in names]
     order = sorted(members, key=lambda member: (_is_constant(member), member.name.lower()))
     yield from (_described(_target(member)) for member in order)
 

@@ -1,6 +1,7 @@
 """Policies: what a model is offered, and what may run, has to be asked about, or is denied."""
 
 from callgate.policy.budgets import BudgetRule
+from callgate.policy.cedar import CedarPolicy
 from callgate.policy.conditions import Condition
 from callgate.policy.decision import Budget, Decision, OfferRequest, PolicyCall, Verdict
 from callgate.policy.protocol import AllowAll, ToolPolicy
@@ -11,6 +12,7 @@ __all__ = (
     "AllowAll",
     "Budget",
     "BudgetRule",
+    "CedarPolicy",
     "Condition",
     "Decision",
     "Explanation",

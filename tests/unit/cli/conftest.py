@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import callgate.agent  # noqa: F401 - loaded before a test forgets what it has imported, because it cannot be loaded twice
+import callgate.agent  # loaded before a test forgets what it has imported, because it cannot be loaded twice
 import callgate.store.sql.store  # noqa: F401 - the same
 from callgate.cli.app import app
 
