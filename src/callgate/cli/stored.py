@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -79,7 +79,9 @@ def show(approval_id: Id, store: Place = DEFAULT_PLACE, as_json: AsJson = False)
 
 
 def _shown(value: object) -> str:
-    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, cast("tuple[object, ...]", value)))
+    return "" if value is None else str(value)
 
 
 @approvals_app.command()

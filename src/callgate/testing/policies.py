@@ -46,7 +46,7 @@ async def _decide(policy: ToolPolicy, tool: Tool[Any, Any], arguments: Mapping[s
 def _check_refusal(policy: ToolPolicy, name: str) -> None:
     policy.assert_offered_in_step(name, {name})
     try:
-        policy.assert_offered_in_step(name, set())
+        policy.assert_offered_in_step(name, frozenset[str]())
     except ToolNotOfferedError:
         return
     raise AssertionError(f"it lets a call of {name} pass in a step that did not offer it")

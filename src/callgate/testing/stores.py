@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from callgate.store import ApprovalRecord, Grant, JournalFilter, JournalRecord, KillSwitch, RunRecord, Store
 from callgate.store.records import CallEvent, Refusal, call_key, digest_of_content, end_claim, start_claim
@@ -58,7 +58,7 @@ async def check_store(make: Callable[[], Store]) -> None:
 
 
 async def _now(answer: T | Awaitable[T]) -> T:
-    return await answer if isinstance(answer, Awaitable) else answer
+    return cast("T", await answer if isinstance(answer, Awaitable) else answer)
 
 
 def _record(call_id: str, number: int = 0, event: CallEvent = "started", **further: object) -> JournalRecord:
