@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import os
 import random
 import time
 
@@ -15,8 +16,9 @@ from tests.postgres import fresh_database
 from tests.suites import killed_runs
 from tests.suites.killed_runs import ALICE, WRITES, carry_on, gate_of, marks, race, run_in_child
 
-RUNS = 100  # on each of the two databases
-RACES = 100
+QUICK = bool(os.environ.get("CALLGATE_QUICK"))
+RUNS = 15 if QUICK else 100  # on each of the two databases
+RACES = 15 if QUICK else 100
 RACERS = 8
 
 
