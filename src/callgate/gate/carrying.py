@@ -64,24 +64,24 @@ class Carrier:
             StoreError: the journal did not take a record. A call whose start it did not take has not run.
         """
         while True:
-            end = await self._attempt(gated)
+            inner = gated.request()
+            inner.guard = partial(self._guard, gated)
+            if gated.asks is not None or gated.approval is not None:
+                inner.approved = True
+            try:
+                end = await self.registry.drive(inner)
+            except BaseException as stop:
+                if gated.started:
+                    await self._stopped(gated, stop)
+                raise
+            finally:
+                inner.guard = None  # it refers to the call, which refers to it: free both without the collector
             if type(end) is ToolResult:
                 return await self._succeeded(gated, end)
             following = await (self._held(gated, end) if isinstance(end, Held) else self._failed(gated, cast("Failure", end)))
             if not isinstance(following, GatedCall):
                 return following
             gated = following
-
-    async def _attempt(self, gated: GatedCall) -> ToolResult[Any] | Failure | Held:
-        inner = gated.request()
-        inner.guard = partial(self._guard, gated)
-        inner.approved = gated.asks is not None or gated.approval is not None
-        try:
-            return await self.registry.drive(inner)
-        except BaseException as stop:
-            if gated.started:
-                await self._stopped(gated, stop)
-            raise
 
     # ── before the tool ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -47,8 +47,8 @@ _KNOWN: Final = frozenset(PlaceKeywords.__annotations__)
 class GatedCall:
     """Be one call under way. The attributes that most calls do not set are class attributes, as in `Call`.
 
-    `number` is the place in the journal that its next record claims, `started` whether the tool's start has been recorded
-    under it, `judged` whether it may be. `approval` is set for a call that a person has approved.
+    `claim` is the place in the journal that its next record takes, with that `number`; `started` tells whether the tool's
+    start has been recorded under it, `judged` whether it may be. `approval` is set for a call that a person has approved.
     """
 
     run_id: str | None = None
@@ -71,6 +71,7 @@ class GatedCall:
         self.call = call
         self.caller_ = caller
         self.key = key
+        self.claim = start_claim(key, 0)
         self.keep = keep
         self.keywords: dict[str, Any] = {}
         for name, value in place.items():
@@ -92,8 +93,9 @@ class GatedCall:
             approved_by=self.approved_by,
             key=self.key,
         )
-        self.inner = Call(self.call.name, self.call.arguments, {**self.keywords, "call_context": context})  # type: ignore[typeddict-item]  # the keys are CallKeywords'
-        return self.inner
+        inner = self.inner = Call(self.call.name, self.call.arguments, self.keywords)  # type: ignore[arg-type]  # keys of CallKeywords
+        inner.call_context = context
+        return inner
 
     def read_call(self) -> Call | None:
         """Give the registry's call, when there has been one."""
@@ -107,6 +109,7 @@ class GatedCall:
         """
         following = copy.copy(self)
         following.number = number
+        following.claim = start_claim(self.key, number)
         following.started = False
         following.attempt = self.attempt if attempt is None else attempt
         if approval is not None:
@@ -118,11 +121,6 @@ class GatedCall:
         return following
 
     # ── what a store asks of a start ─────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def claim(self) -> str:
-        """The place in the journal that the start takes."""
-        return start_claim(self.key, self.number)
 
     @property
     def tool(self) -> str:
@@ -213,7 +211,7 @@ class End:
         approval: ApprovalRecord | None = None,
     ) -> "End":
         """Take the end's place: under the start when there was one."""
-        claim = end_claim(gated.key, gated.number) if gated.started else gated.claim
+        claim = f"{gated.claim}!" if gated.started else gated.claim
         return cls(gated, claim, gated.number, status, at, ended, content, labels, approval or gated.approval)
 
     def record(self) -> JournalRecord:

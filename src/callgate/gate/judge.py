@@ -6,6 +6,7 @@ approved call   the tool and the arguments are what the person saw; a DENY wins;
 
 import logging
 from collections.abc import Awaitable
+from functools import partial
 from inspect import isawaitable
 from typing import Final
 
@@ -34,7 +35,7 @@ def policy_call(gated: GatedCall, now: float, labels: frozenset[str]) -> PolicyC
     inner = gated.inner
     return PolicyCall(
         inner.entry.tool,
-        plain_arguments(inner.entry.tool, inner.arguments, inner.text),
+        partial(plain_arguments, inner.entry.tool, inner.arguments, inner.text),
         gated.caller_,
         now,
         gated.run_id,

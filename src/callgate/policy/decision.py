@@ -1,7 +1,7 @@
 """What a policy says of a call, and what it is asked: values without behaviour. Source: contract rows A1, A2."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
@@ -71,22 +71,43 @@ def strictest(first: Decision, second: Decision) -> Decision:
     return Decision(speaks.verdict, speaks.reason, rules, first.budgets + second.budgets)
 
 
-@dataclass(slots=True, eq=False)  # not frozen: every gated call makes one, and freezing would triple its price
 class PolicyCall:
     """Be one call as a policy judges it: its input has been parsed.
 
     `arguments` are the parsed arguments in JSON form, defaults filled in; numbers are numbers there even when the model
-    wrote them as text. `labels` are what the run has read so far. `now` is in seconds since the epoch.
+    wrote them as text. They may be given as a function that makes them, because many policies never look. `labels` are what
+    the run has read so far. `now` is in seconds since the epoch.
     """
 
-    tool: Tool[Any, Any]
-    arguments: Mapping[str, object]
-    caller: Caller
-    now: float
-    run_id: str | None = None
-    thread_id: str | None = None
-    step: int | None = None
-    labels: frozenset[str] = frozenset()
+    __slots__ = ("_arguments", "caller", "labels", "now", "run_id", "step", "thread_id", "tool")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the facts of a call; every gated call makes one, by place
+        self,
+        tool: Tool[Any, Any],
+        arguments: Mapping[str, object] | Callable[[], Mapping[str, object]],
+        caller: Caller,
+        now: float,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        step: int | None = None,
+        labels: frozenset[str] = frozenset(),
+    ) -> None:
+        self.tool = tool
+        self._arguments = arguments
+        self.caller = caller
+        self.now = now
+        self.run_id = run_id
+        self.thread_id = thread_id
+        self.step = step
+        self.labels = labels
+
+    @property
+    def arguments(self) -> Mapping[str, object]:
+        """The parsed arguments in JSON form."""
+        arguments = self._arguments
+        if callable(arguments):
+            arguments = self._arguments = arguments()
+        return arguments
 
     @property
     def digest(self) -> str:

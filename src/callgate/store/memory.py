@@ -31,8 +31,8 @@ from callgate.tools.spill import MemorySpill, SpillStore
 
 __all__ = ("MemoryStore",)
 
-_KEPT: Final = 10_000
-_SLACK: Final = 1000
+_KEPT: Final = 2_000
+_SLACK: Final = 500
 _CLAIMED: Final = Refusal("claimed")
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -46,7 +46,10 @@ class MemoryStore:
     def __init__(self, *, kept: int = _KEPT) -> None:
         self._kept = kept
         self._claims: dict[str, Entry] = {}
-        self._order: deque[Entry] = deque()
+        self._order: deque[tuple[str, Entry]] = deque()
+        self._most = kept + _SLACK
+        self._open: dict[str, None] = {}
+        self._asked: dict[str, str] = {}
         self._counters: dict[str, int] = {}
         self._switches: dict[str, KillSwitch] = {}
         self._approvals: dict[str, ApprovalRecord] = {}
@@ -77,19 +80,27 @@ class MemoryStore:
         """Record a start; see `Store.start`."""
         if self._closed or self._switches or entry.reserve:
             return self._start_judged(entry)
-        return None if self._take(entry) else _CLAIMED
+        claim = entry.claim
+        if not self._take(claim, entry):
+            return _CLAIMED
+        self._open[claim] = None
+        return None
 
     def finish(self, entry: Entry, /) -> bool:
         """Record an end; see `Store.finish`."""
-        return self._take(entry)
-
-    def _take(self, entry: Entry) -> bool:
         claim = entry.claim
+        if not self._take(claim, entry):
+            return False
+        if claim[-1] == "!":
+            self._open.pop(claim[:-1], None)
+        return True
+
+    def _take(self, claim: str, entry: Entry) -> bool:
         if claim in self._claims or self._claims.setdefault(claim, entry) is not entry:
             return False
         order = self._order
-        order.append(entry)
-        if len(order) > self._kept + _SLACK:
+        order.append((claim, entry))
+        if len(order) > self._most:
             self._drop()
         return True
 
@@ -105,8 +116,9 @@ class MemoryStore:
             for counter, limit in entry.reserve:
                 if self._counters.get(counter, 0) >= limit:
                     return Refusal("used_up", counter)
-            if not self._take(entry):
+            if not self._take(entry.claim, entry):
                 return _CLAIMED
+            self._open[entry.claim] = None
             for counter, _ in entry.reserve:
                 self._counters[counter] = self._counters.get(counter, 0) + 1
             return None
@@ -114,31 +126,30 @@ class MemoryStore:
     def _drop(self) -> None:
         """Let the oldest records go that belong to calls which have ended and to no open run."""
         with self._lock:
-            kept: list[Entry] = []
+            kept: list[tuple[str, Entry]] = []
             surplus = len(self._order) - self._kept
             for _ in range(len(self._order)):
                 if surplus <= 0:
                     break
-                entry = self._order.popleft()
-                if self._is_open(entry):
-                    kept.append(entry)
+                claim, entry = self._order.popleft()
+                if self._is_open(claim):
+                    kept.append((claim, entry))
                 else:
-                    self._claims.pop(entry.claim, None)
+                    self._claims.pop(claim, None)
                     self._dropped += 1
                     surplus -= 1
             self._order.extendleft(reversed(kept))
+            self._most = max(self._kept, len(kept) * 2) + _SLACK  # what is open is not looked at again and again
 
-    def _is_open(self, entry: Entry) -> bool:
-        run_id = _run_of(entry.claim)
-        run = None if run_id is None else self._runs.get(run_id)
-        if run is not None and run.status in {"running", "paused"}:
+    def _is_open(self, claim: str) -> bool:
+        """Tell whether a record belongs to a call that has not ended, to one that waits, or to a run that is not over."""
+        if claim in self._open:
             return True
-        if entry.claim.endswith("!"):
-            return False
-        record = entry.record()
-        if record.event == "started":
-            return entry.claim + "!" not in self._claims
-        return record.event == "asked" and self._state_of(record.approval_id) == "pending"
+        if claim[0] == "~":  # a call outside of any run, whose start has ended
+            return self._state_of(self._asked.get(claim)) == "pending"
+        run = self._runs.get(_run_of(claim))
+        waits = self._state_of(self._asked.get(claim)) == "pending"
+        return waits or (run is not None and run.status in {"running", "paused"})
 
     def _state_of(self, approval_id: str | None) -> ApprovalState | None:
         approval = self._approvals.get(approval_id or "")
@@ -168,7 +179,7 @@ class MemoryStore:
             entries, dropped = tuple(self._order), self._dropped
         found: list[JournalRecord] = []
         position = max(after, dropped)
-        for entry in entries[position - dropped :]:
+        for _, entry in entries[position - dropped :]:
             position += 1
             record = self._read(entry)
             if record_fits(wanted, record):
@@ -185,11 +196,9 @@ class MemoryStore:
     async def labels(self, run_id: str, /) -> frozenset[str]:
         """Give the labels of a run; see `Store.labels`."""
         labels = _NONE
-        for entry in tuple(self._order):
-            if _run_of(entry.claim) is not None:
-                record = entry.record()
-                if record.run_id == run_id and record.labels:
-                    labels = labels.union(record.labels)
+        for claim, entry in tuple(self._order):
+            if claim[0] != "~" and _run_of(claim) == run_id:
+                labels = labels.union(entry.record().labels)
         return labels
 
     async def used(self, counter: str, /) -> int:
@@ -210,7 +219,7 @@ class MemoryStore:
     async def purge(self, now: float, /) -> int:
         """Forget content whose time has passed; see `Store.purge`."""
         count = 0
-        for entry in tuple(self._order):
+        for _, entry in tuple(self._order):
             record = entry.record()
             if record.content is not None and record.content_until is not None and record.content_until <= now:
                 self._replace(entry, _Written(replace(record, content=None)))
@@ -219,20 +228,23 @@ class MemoryStore:
 
     def _replace(self, entry: Entry, written: Entry) -> None:
         with self._lock:
-            self._claims[entry.claim] = written
-            self._order = deque(written if each is entry else each for each in self._order)
+            claim = entry.claim
+            self._claims[claim] = written
+            self._order = deque((claim, written) if each is entry else (place, each) for place, each in self._order)
 
     # ── approvals, grants, switches ──────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, entry: Entry, approval: ApprovalRecord, /) -> bool:
         """Record a request; see `Store.ask`."""
         with self._lock:
-            if not self._take(entry):
+            if not self._take(entry.claim, entry):
                 return False
             self._approvals[approval.id] = approval
+            self._asked[entry.claim] = approval.id
             for old in list(self._approvals.values())[: max(0, len(self._approvals) - self._kept)]:
                 if old.state != "pending":
                     del self._approvals[old.id]
+                    self._asked = {claim: each for claim, each in self._asked.items() if each != old.id}
             return True
 
     async def approval(self, approval_id: str, /) -> ApprovalRecord | None:
@@ -384,7 +396,6 @@ class _Written:
         return self._record
 
 
-def _run_of(claim: str) -> str | None:
-    """Give the run of a claim, by the beginning of its key; None for a call outside of any run."""
-    run_id, slash, _ = claim.partition("/")
-    return unquote(run_id) if slash else None
+def _run_of(claim: str) -> str:
+    """Give the run of a claim, by the beginning of its key."""
+    return unquote(claim.partition("/")[0])
