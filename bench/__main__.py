@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 
-from bench import async_calls, catalog, flight, imports, memory, process_calls, thread_calls, waiting
+from bench import async_calls, catalog, flight, gated, imports, journal, memory, policies, process_calls, thread_calls, waiting
 from bench.machine import machine_facts, versions
 from bench.report import Claim, Section, Table, section_markdown, section_text, table_markdown, table_text
 from bench.timing import Options
@@ -20,6 +20,9 @@ _SECTIONS: dict[str, Callable[[Options], Awaitable[Section]]] = {
     "process": process_calls.run,
     "catalog": catalog.run,
     "flight": flight.run,
+    "gate": gated.run,
+    "policy": policies.run,
+    "journal": journal.run,
     "memory": memory.run,
     "import": imports.run,
 }

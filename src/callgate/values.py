@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
@@ -279,16 +280,26 @@ class ToolReply:
     error: BaseException | None = field(default=None, repr=False)
 
 
+_canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 def canonical_json(text: bytes | str) -> bytes:
     """Write JSON text again with sorted keys, without blanks and in UTF-8: equal arguments give equal bytes."""
-    parsed = json.loads(text)
-    return json.dumps(parsed, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return _canonical(json.loads(text)).encode("utf-8", "surrogatepass")
 
 
 def digest_of_input(text: bytes) -> str:
     """Digest arguments given as JSON text, so that neither key order nor blanks matter; text that is no JSON as it is."""
+    return _digest_short(text) if len(text) <= _REMEMBERED else _digest(text)
+
+
+def _digest(text: bytes) -> str:
     try:
         canonical = canonical_json(text)
     except (ValueError, RecursionError):
         canonical = text
     return sha256(canonical).hexdigest()
+
+
+_REMEMBERED: Final = 1024
+_digest_short: Final = lru_cache(maxsize=256)(_digest)  # a journalled call needs it at its start, at its end, and for its key

@@ -262,6 +262,8 @@ async def test_a2_a_dry_run_does_everything_but_the_body():
     dry = await ask(gate, "get_order", {"order_id": 1})
     assert isinstance(dry, Succeeded)
     assert dry.receipt.status == "dry_run"
+    odd = await ask(gate, "functions.get_order", {"order_id": 1})
+    assert odd.receipt.status == "dry_run", "whatever the spelling"
     assert isinstance(await ask(gate, "get_order", {"order": 1}), Failed), "arguments are validated"
     assert isinstance(await ask(gate, "wipe", dry_run=True), Denied), "the policy judges"
     asks = await ask(gate, "refund_order", {"order_id": 1, "amount": 500}, dry_run=True)

@@ -84,7 +84,7 @@ async def test_p13_an_exclusive_tool_waits_for_those_before_it_and_holds_back_th
         await asyncio.sleep(0.002)
         log.append(f"/write{number}")
 
-    order = [("read", 0), ("read", 1), ("write", 2), ("write", 3), ("read", 4)]
+    order = [("read", 0), ("read", 1), ("functions.write", 2), ("write", 3), ("read", 4)]
     await gate_for(read, write).call_many([ToolCall(name, {"number": n}) for name, n in order], caller=ALICE)
     assert log == ["read0", "read1", "/read0", "/read1", "write2", "/write2", "write3", "/write3", "read4", "/read4"]
 

@@ -53,6 +53,7 @@ class Carrier:
     backoff: Backoff
     clock: Callable[[], float]
     approval_ttl_s: float | None
+    dry_run: frozenset[str]
     labels: RunLabels = field(default_factory=RunLabels)
     exhausted: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
 
@@ -124,7 +125,7 @@ class Carrier:
         asks = decision.verdict is Verdict.ASK
         if gated.approval is not None:
             asks = check_approved(gated.approval, call, decision, self.clock())
-        if gated.dry_run:
+        if gated.dry_run or call.tool.name in self.dry_run:
             raise Held("dry_run", decision)
         gated.budgets = decision.budgets
         if asks:

@@ -88,11 +88,11 @@ class Gate:
             backoff=backoff or Backoff(),
             clock=clock,
             approval_ttl_s=approval_ttl_s,
+            dry_run=frozenset(dry_run),
         )
         self._hooks = tuple(hooks)
         self._asker_may_approve = asker_may_approve
         self._max_parallel = max_parallel
-        self._dry_run = frozenset(dry_run)
         self._ids = itertools.count(1)
         self._prefix = f"~{secrets.token_hex(8)}."
 
@@ -153,9 +153,15 @@ class Gate:
         async def run(call: ToolCall) -> Outcome:
             return await self.call(call, caller=caller, **place)
 
-        return await run_step(
-            with_ids(calls), run, is_exclusive=self._is_exclusive, limit=self._max_parallel, on_outcome=on_outcome
-        )
+        tools = place.get("tools")
+        offer = None if tools is None else self.registry.offer(tools)
+
+        def is_exclusive(call: ToolCall) -> bool:
+            tool = self.registry.find(call.name, offer)
+            return tool is not None and tool.options.exclusive
+
+        step = with_ids(calls)
+        return await run_step(step, run, is_exclusive=is_exclusive, limit=self._max_parallel, on_outcome=on_outcome)
 
     def call_blocking(self, call: ToolCall, /, *, caller: Caller, **place: Unpack[PlaceKeywords]) -> Outcome:
         """Do what `call` does from code without an event loop, and block this thread until the end.
@@ -175,18 +181,7 @@ class Gate:
             raise UsageError("a call of a run needs an id: ToolCall(name, arguments, id=…) with run_id=…; call_many gives ids")
         else:
             key = call_key(run_id, call.id)
-        gated = GatedCall(call, caller, key, self._carrier.keep, place)
-        if call.name in self._dry_run:
-            gated.dry_run = True
-        return gated
-
-    def _is_exclusive(self, call: ToolCall) -> bool:
-        tool = self._tool(call.name)
-        return tool is not None and tool.options.exclusive
-
-    def _tool(self, name: object) -> Tool[Any, Any] | None:
-        """Give a tool by the name that a model sent, which may be anything."""
-        return self.registry.get(name) if isinstance(name, str) else None
+        return GatedCall(call, caller, key, self._carrier.keep, place)
 
     async def _through_hooks(self, gated: GatedCall) -> Outcome:
         async def last(call: ToolCall) -> Outcome:
@@ -195,7 +190,7 @@ class Gate:
 
         seen = HookCall(
             call=gated.call,
-            tool=self._tool(gated.call.name),
+            tool=self.registry.find(gated.call.name, gated.keywords.get("tools")),
             caller=gated.caller_,
             run_id=gated.run_id,
             step=gated.step,
@@ -331,7 +326,6 @@ class Gate:
         whence: PlaceKeywords = {"run_id": approval.run_id, "step": approval.step, "thread_id": approval.thread_id}
         caller = Caller(approval.caller, approval.roles)
         gated = GatedCall(called, caller, approval.key, self._carrier.keep, {**whence, **place})
-        gated.dry_run = gated.dry_run or approval.tool in self._dry_run
         outcome = await self._carrier.from_journal(gated)
         if isinstance(outcome, GatedCall):
             return await self._through_hooks(outcome) if self._hooks else await self._carrier.carry(outcome)

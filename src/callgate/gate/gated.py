@@ -12,6 +12,7 @@ from callgate.errors import UsageError
 from callgate.gate.content import KeepContent, kept_arguments
 from callgate.policy.decision import Budget, Decision
 from callgate.registry import Call
+from callgate.registry.catalog import shown_name
 from callgate.signals import AbortSignal
 from callgate.store.records import ApprovalRecord, JournalRecord, digest_of_content, end_claim, start_claim
 from callgate.values import CallContext, Caller, EndedCall, ExecutionOptions, ToolCall, digest_of_input
@@ -225,7 +226,7 @@ class End:
             number=self.number,
             event="finished",
             at=self.at,
-            tool=gated.call.name[:128] if receipt is None else receipt.tool,
+            tool=shown_name(gated.call.name) if receipt is None else receipt.tool,
             kind="" if receipt is None else receipt.kind,
             caller=gated.caller,
             run_id=gated.run_id,

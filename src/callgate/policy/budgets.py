@@ -64,21 +64,25 @@ class BudgetRule:
         """Give the counter that a call takes a use of; None when it counts nowhere, because it is of no run."""
         if self.per == "caller":
             window = int(call.now // self.window_s)
-            counter = f"{self.id}/caller/{quote(call.caller.subject, safe='')}/{window}"
+            counter = f"{self.id}/caller/{_quoted(call.caller.subject)}/{window}"
             return Budget(counter, self.limit, self._text("this caller has made its calls for now"))
         if call.run_id is None:
             return None
-        run, name = quote(call.run_id, safe=""), call.tool.name
+        run, name = _quoted(call.run_id), call.tool.name
         if self.per == "run":
             return Budget(f"{self.id}/run/{run}", self.limit, self._text("the run has made all the calls that it may"))
         if self.per == "tool":
             text = self._text(f"the run has called {name!r} as often as it may; go on without it")
-            return Budget(f"{self.id}/run/{run}/{quote(name, safe='')}", self.limit, text, hides=True)
+            return Budget(f"{self.id}/run/{run}/{_quoted(name)}", self.limit, text, hides=True)
         said = f"it was called {self.limit} times with these very arguments; use what it answered, or do something else"
-        return Budget(f"{self.id}/run/{run}/{quote(name, safe='')}/{call.digest}", self.limit, self._text(said))
+        return Budget(f"{self.id}/run/{run}/{_quoted(name)}/{call.digest}", self.limit, self._text(said))
 
     def _text(self, ours: str) -> str:
         return self.text or ours
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="", errors="surrogatepass")
 
 
 def _check(name: object, limit: object, window_s: object, tools: object) -> None:

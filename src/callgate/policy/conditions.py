@@ -5,8 +5,8 @@ what it is compared with. A rule that loosens takes "cannot be judged" for no, a
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from callgate.errors import PolicyError
 from callgate.policy.globs import matches
 
-__all__ = ("OPERATORS", "Condition", "Judgement", "fits", "judge", "values_at")
+__all__ = ("OPERATORS", "Condition", "Judgement", "fits", "judge")
 
 Operator: TypeAlias = Literal[
     "==", "!=", ">", ">=", "<", "<=", "in", "not-in", "contains", "starts-with", "ends-with", "matches", "exists", "absent"
@@ -52,11 +52,13 @@ class Condition:
     path: str
     op: Operator
     value: Any = None
+    segments: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         problem = _problem(self.path, self.op, self.value)
         if problem is not None:
             raise PolicyError(problem)
+        object.__setattr__(self, "segments", segments_of(self.path))
 
     @classmethod
     def of(cls, facts: Mapping[str, object]) -> "Condition":
@@ -114,8 +116,7 @@ def fits(conditions: Sequence[Condition], arguments: Mapping[str, object]) -> bo
 
 def judge(condition: Condition, arguments: Mapping[str, object]) -> Judgement:
     """Judge a condition on the arguments of a call: of several values at its path, one that fits is enough."""
-    found = list(values_at(arguments, condition.path))
-    present = [value for value in found if value is not None]
+    present = [value for value in _walk(arguments, condition.segments) if value is not None]
     if condition.op == "exists":
         return _answer(bool(present))
     if condition.op == "absent":
@@ -132,26 +133,32 @@ def _answer(holds: bool) -> Judgement:  # noqa: FBT001 - it turns a boolean into
     return Judgement.YES if holds else Judgement.NO
 
 
-def values_at(value: object, path: str) -> Iterator[object]:
-    """Give what stands at a JSON pointer; nothing when there is no such place."""
-    yield from _walk(value, [segment.replace("~1", "/").replace("~0", "~") for segment in path[1:].split("/")])
+def segments_of(path: str) -> tuple[str, ...]:
+    """Part a JSON pointer."""
+    return tuple(segment.replace("~1", "/").replace("~0", "~") for segment in path[1:].split("/"))
 
 
-def _walk(value: object, segments: list[str]) -> Iterator[object]:
-    if not segments:
-        yield value
-        return
-    head, rest = segments[0], segments[1:]
+def _walk(value: object, segments: tuple[str, ...]) -> Sequence[object]:
+    """Give what stands at a place; nothing when there is no such place."""
+    for depth, head in enumerate(segments):
+        if isinstance(value, dict) and head in value:
+            value = cast("dict[str, object]", value)[head]
+            continue
+        inside = _inside(value, head)
+        if len(inside) != 1:
+            return [found for each in inside for found in _walk(each, segments[depth + 1 :])]
+        value = inside[0]
+    return (value,)
+
+
+def _inside(value: object, head: str) -> Sequence[object]:
     if isinstance(value, Mapping):
-        fields = cast("Mapping[str, object]", value)
-        inside = list(fields.values()) if head == "*" and "*" not in fields else [fields[head]] if head in fields else []
-    elif isinstance(value, list | tuple):
+        named = cast("Mapping[str, object]", value)
+        return tuple(named.values()) if head == "*" else (named[head],) if head in named else ()
+    if isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
-        inside = list(items) if head == "*" else _item(items, head)
-    else:
-        return
-    for each in inside:
-        yield from _walk(each, rest)
+        return items if head == "*" else _item(items, head)
+    return ()
 
 
 def _item(items: Sequence[object], segment: str) -> list[object]:
@@ -215,12 +222,15 @@ def _contains(value: object, wanted: object) -> Judgement:
 
 
 def _ordered(op: str, value: object, wanted: object) -> Judgement:
+    if type(value) in _EXACT and type(wanted) in _EXACT and value == value:  # noqa: PLR0124 - NaN is not itself
+        return _answer(_ORDER_TESTS[op](value, wanted))
     if isinstance(wanted, str) and _number(wanted) is None:
         return _answer(_ORDER_TESTS[op](value, wanted)) if isinstance(value, str) else Judgement.UNKNOWN
     number, limit = _number(value), _number(wanted)
     return Judgement.UNKNOWN if number is None or limit is None else _answer(_ORDER_TESTS[op](number, limit))
 
 
+_EXACT: Final = frozenset({int, float})  # Python compares these with each other exactly
 _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "starts-with": str.startswith,
     "ends-with": str.endswith,

@@ -223,4 +223,4 @@ def shown_name(name: object) -> str:
     if type(name) is not str:
         return f"({type(name).__name__}, not a name)"
     short = name if len(name) <= _SHOWN_LENGTH else name[:_SHOWN_LENGTH] + "…"
-    return short.encode("utf-8", "replace").decode()
+    return short.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")  # a database's text cannot hold a NUL

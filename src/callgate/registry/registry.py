@@ -145,6 +145,14 @@ class ToolRegistry:
             raise self._catalog.refusal(name, None)
         return tool
 
+    def find(self, name: object, tools: Iterable[Any] | None = None) -> Tool[Any, Any] | None:
+        """Give the tool that a call of that name would run, oddly spelt or not, or None; `tools` is what the call is offered."""
+        offer = None if tools is None else self._catalog.offer(tools)
+        known = self._catalog.entries if offer is None else offer
+        entry = known.get(name) if type(name) is str else None
+        entry = entry or self._catalog.find_loosely(name, offer)
+        return None if entry is None else entry.tool
+
     def has(self, name: str) -> bool:
         """Tell whether there is a tool of that name."""
         return name in self._catalog.entries

@@ -398,4 +398,4 @@ class _Written:
 
 def _run_of(claim: str) -> str:
     """Give the run of a claim, by the beginning of its key."""
-    return unquote(claim.partition("/")[0])
+    return unquote(claim.partition("/")[0], errors="surrogatepass")

@@ -26,6 +26,7 @@ __all__ = (
     "call_key",
     "digest_of_content",
     "end_claim",
+    "quoted",
     "start_claim",
 )
 
@@ -34,9 +35,14 @@ ApprovalState = Literal["pending", "approved", "denied", "expired"]
 RunStatus = Literal["running", "paused", "completed", "stopped", "failed"]
 
 
+def quoted(name: str) -> str:
+    """Write a name so that it has none of the signs that part a claim, and nothing that a database cannot hold."""
+    return quote(name, safe="", errors="surrogatepass")
+
+
 def call_key(run_id: str, call_id: str) -> str:
     """Name a call of a run for the journal."""
-    return f"{quote(run_id, safe='')}/{quote(call_id, safe='')}"
+    return f"{quoted(run_id)}/{quoted(call_id)}"
 
 
 def start_claim(key: str, number: int) -> str:

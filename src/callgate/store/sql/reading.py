@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import quote
 
 from sqlalchemy import Connection, RowMapping, Select, select, update
 
 from callgate.store.protocol import ChainBreak, JournalFilter, Verification
-from callgate.store.records import JournalRecord, digest_of_content
+from callgate.store.records import JournalRecord, digest_of_content, quoted
 from callgate.store.sql.identity import is_gone
 from callgate.store.sql.rows import FIRST_HASH, chained, read_record
 from callgate.store.sql.tables import JOURNAL, WRITERS
@@ -25,7 +24,7 @@ def _within(prefix: str, following: str) -> Any:
 
 def within_run(run_id: str) -> Any:
     """Limit to the records of a run."""
-    run = quote(run_id, safe="")
+    run = quoted(run_id)
     return _within(f"{run}/", f"{run}0")
 
 

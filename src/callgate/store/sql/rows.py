@@ -1,10 +1,13 @@
 """Between the store's values and rows: facts as canonical JSON, and the hash that chains a record to the one before it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 
+from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import RowMapping
 
 from callgate.store.records import JournalRecord
@@ -17,30 +20,37 @@ FIRST_HASH: Final = "0" * 64
 """What the first record of a writer is chained to."""
 
 _CONTENT: Final = frozenset({"content", "content_for_run", "content_until"})
-_DEFAULTS: Final[dict[type, tuple[tuple[str, Any], ...]]] = {}
-
-
-def _fields_of(kind: type) -> tuple[tuple[str, Any], ...]:
-    known = _DEFAULTS.get(kind)
-    if known is None:
-        known = _DEFAULTS[kind] = tuple(
-            (each.name, each.default if each.default is not MISSING else _NO_DEFAULT) for each in fields(kind)
-        )
-    return known
-
-
 _NO_DEFAULT: Final = object()
+_encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
+
+
+_Plan = tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], tuple[Any, ...]]]
+_plans: Final[dict[tuple[type, frozenset[str]], _Plan]] = {}
+
+
+def _plan_of(kind: type, leave_out: frozenset[str]) -> _Plan:
+    """Give the names of a value's fields, their defaults, and what reads them all: every record needs it."""
+    plan = _plans.get((kind, leave_out))
+    if plan is None:
+        wanted = [each for each in fields(kind) if each.name not in leave_out]
+        defaults = tuple(_NO_DEFAULT if each.default is MISSING else each.default for each in wanted)
+        names = tuple(each.name for each in wanted)
+        plan = _plans[kind, leave_out] = names, defaults, attrgetter(*names)
+    return plan
 
 
 def facts_of(value: object, *, leave_out: frozenset[str] = frozenset()) -> str:
-    """Write the fields of a value that differ from their defaults as JSON, in one form only."""
-    facts: dict[str, object] = {}
-    for name, default in _fields_of(type(value)):
-        if name not in leave_out:
-            each = getattr(value, name)
-            if default is _NO_DEFAULT or each != default:
-                facts[name] = each
-    return json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """Write the fields of a value that differ from their defaults as JSON: in their order, and so in one form only."""
+    names, defaults, read = _plan_of(type(value), leave_out)
+    facts = {
+        name: each
+        for name, default, each in zip(names, defaults, read(value), strict=True)
+        if each is not default and each != default
+    }
+    try:
+        return to_json(facts).decode()
+    except PydanticSerializationError:  # a lone surrogate in a name that a model made up
+        return _encode(facts)
 
 
 def read_facts(kind: type[T], facts: str, **further: object) -> T:
