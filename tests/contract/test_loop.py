@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from callgate import (
     AbortController,
@@ -18,6 +18,7 @@ from callgate import (
     Gate,
     NotFoundError,
     RunStateError,
+    StoreError,
     ToolCall,
     ToolContext,
     ToolDeniedError,
@@ -196,6 +197,41 @@ async def test_l1_a_provider_that_fails_fails_the_run_which_can_be_gone_on_with(
     assert "secret" not in run.error
     run = await client.resume(run.run_id, create_run_hooks(world.gate), message="again, please")
     assert (run.status, run.output) == ("completed", "fine")
+
+
+async def test_l1_names_that_no_provider_takes_are_mapped_there_and_back(world):
+    seen = []
+
+    @tool(kind="read", name="shop.order/get")
+    async def get(number: int) -> int:
+        return number
+
+    async def model(messages, info):
+        seen.append([each.name for each in info.function_tools])
+        if len(messages) == 1:
+            yield {0: DeltaToolCall(seen[0][-1], '{"number": 7}', tool_call_id="a")}
+        else:
+            yield "ok"
+
+    run = await LLMClient(FunctionModel(stream_function=model)).run(world.prepared(tools=[get]), create_run_hooks(world.gate))
+    assert seen[0][-1] == "shop_order_get"
+    assert results(run) == {"a": "7"}
+    returned = next(part for message in run.messages for part in message.parts if isinstance(part, ToolReturnPart))
+    assert returned.tool_name == "shop_order_get"
+
+
+async def test_a5_a_run_that_a_fault_of_the_store_left_can_be_gone_on_with_in_the_same_process(world):
+    async def unreachable(run):
+        raise StoreError("the disk is full")
+
+    client, prepared = LLMClient(scripted_model(ToolCall("look", {}, "a"), "done")), world.prepared()
+    save = world.store.save_run
+    world.store.save_run = unreachable
+    with pytest.raises(StoreError):
+        await client.run(prepared, create_run_hooks(world.gate))
+    world.store.save_run = save
+    run = await client.resume(prepared.run_id, create_run_hooks(world.gate))
+    assert (run.status, run.output) == ("completed", "done")
 
 
 async def test_l2_the_offer_is_checked_before_the_gate_and_the_refusal_is_reported(world):

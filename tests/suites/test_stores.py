@@ -291,6 +291,32 @@ async def test_what_was_changed_or_removed_is_found(url, tampering):
     await store.aclose()
 
 
+async def test_the_chains_are_checked_as_they_are_at_one_moment_while_others_write(url):
+    store, other = SQLStore(url), SQLStore(url)
+
+    async def write():
+        for number in range(300):
+            await other.start(Entry(f"w/{number}"))
+
+    writing = asyncio.ensure_future(write())
+    while not writing.done():
+        assert (await store.verify()).breaks == ()
+    await writing
+    await store.aclose()
+    await other.aclose()
+
+
+async def test_a_writer_that_was_taken_for_gone_and_writes_again_is_looked_at_again(url):
+    store, other = SQLStore(url), SQLStore(url)
+    await other.start(Entry("r/1"))
+    await other.finish(Entry("r/1", event="finished"))
+    assert await store.unfinished(stale_after_s=-1) == []
+    await other.start(Entry("r/2"))
+    await other.aclose()
+    assert [record.key for record in await store.unfinished(stale_after_s=1000)] == ["r/2"]
+    await store.aclose()
+
+
 async def test_a_swap_of_two_records_is_found(url):
     store = SQLStore(url)
     for number in range(6):

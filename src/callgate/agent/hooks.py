@@ -20,6 +20,7 @@ from callgate.policy.rule_policy import RulePolicy
 from callgate.profiles import Profile
 from callgate.signals import AbortSignal
 from callgate.store.records import RunRecord, RunStatus
+from callgate.tools.dialects import name_map
 from callgate.tools.tool import Tool, as_tool
 from callgate.values import Caller, ExecutionOptions, ToolCall
 
@@ -73,6 +74,10 @@ class RunHooks(Protocol):
         """
         ...
 
+    def release(self, run: OpenRun, /) -> None:
+        """Let go of a run that was begun or claimed: no loop of this process is at it any more."""
+        ...
+
     async def save(self, run: OpenRun, status: RunStatus, /) -> None:
         """Store a run as it is now.
 
@@ -120,6 +125,7 @@ class _GateHooks(RunHooks):
         self._signal = signal
         self._user_context = user_context
         self._narrowed: dict[str, Gate] = {}
+        self._active = gate.active_runs
 
     # ── the stored run ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -131,6 +137,7 @@ class _GateHooks(RunHooks):
         state = _new_state(prepared, profile)
         self._gate_of(state)
         now = time.time()
+        self._active.add(state.run_id)
         record = RunRecord(
             id=state.run_id,
             kind="agent",
@@ -144,6 +151,7 @@ class _GateHooks(RunHooks):
             updated_at=now,
         )
         if not await self._gate.store.create_run(record):
+            self._active.discard(state.run_id)
             raise ConflictError(f"there is a run {state.run_id!r} already")
         self._gate.begin_run(state.run_id)
         tools = (*prepared.tools, *self._tools)
@@ -162,14 +170,26 @@ class _GateHooks(RunHooks):
 
     async def claim(self, run: OpenRun, /) -> None:
         """Take a run over; see `RunHooks.claim`."""
-        record, store = run.record, self._gate.store
+        record = run.record
         if record.status in {"completed", "stopped"}:
             raise ConflictError(f"run {record.id!r} is over: it is {record.status}")
         if record.status == "running":
-            if record.owner is not None and not await store.writer_gone(record.owner, stale_after_s=_STALE_AFTER_S):
+            if record.id in self._active or await self._is_at_work(record):
                 raise ConflictError(f"run {record.id!r} is being run elsewhere at the moment")
             await self._gate.recover(stale_after_s=_STALE_AFTER_S)
         await self.save(run, "running")
+        self._active.add(record.id)
+
+    async def _is_at_work(self, record: RunRecord) -> bool:
+        """Tell whether the owner of a run lives; a run of this very process, which no loop is at, was left by a fault."""
+        store = self._gate.store
+        if record.owner is None or record.owner == store.writer:
+            return False
+        return not await store.writer_gone(record.owner, stale_after_s=_STALE_AFTER_S)
+
+    def release(self, run: OpenRun, /) -> None:
+        """Let go of a run; see `RunHooks.release`."""
+        self._active.discard(run.state.run_id)
 
     async def save(self, run: OpenRun, status: RunStatus, /) -> None:
         """Store a run as it is now; see `RunHooks.save`."""
@@ -210,9 +230,11 @@ class _GateHooks(RunHooks):
         gate = self._gate_of(state)
         offered = await gate.resolve(caller=run.caller, run_id=state.run_id, thread_id=state.thread_id, step=state.step)
         chosen = Profile(name="(run)", tools=None if state.only is None else tuple(state.only)).chosen(offered)
-        state.offered = [tool.name for tool in (*chosen, *run.tools)]
+        tools = (*chosen, *run.tools)
+        state.offered = [tool.name for tool in tools]
         state.additional = [tool.name for tool in run.tools]
-        return [OfferedTool(tool.name, tool.description, tool.input.schema) for tool in (*chosen, *run.tools)]
+        names = name_map(state.offered, "openai")  # the strictest of the providers' rules for names
+        return [OfferedTool(tool.name, names.wires[tool.name], tool.description, tool.input.schema) for tool in tools]
 
     async def execute(
         self,

@@ -31,6 +31,7 @@ from callgate.agent.model_layer import (
     MODEL_ERRORS,
     Answer,
     Delta,
+    OfferedTool,
     Question,
     ask,
     dump_messages,
@@ -67,6 +68,7 @@ class Loop:
     tell: Callable[[AgentEvent], None]
     settings: dict[str, Any]
     messages: list[Any] = field(init=False)
+    names: dict[str, str] = field(init=False, default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         self.messages = load_messages(self.run.state.messages)
@@ -85,6 +87,8 @@ class Loop:
         except BaseException as stop:
             await assured(self._stopped(stop))
             raise
+        finally:
+            self.hooks.release(self.run)
 
     async def _go(self) -> Run:
         state = self.run.state
@@ -109,7 +113,7 @@ class Loop:
         """Ask the model, and store its answer with the calls in it; give a text when it did not answer."""
         self._check_signal()
         state = self.run.state
-        tools = await self.hooks.offer(self.run)
+        tools = await self._offer()
         self.tell(StepStarted(state.step + 1, tuple(state.offered)))
         question = Question(
             self.as_model(state.model), self.messages, tools, state.instructions, {**self.settings, **state.settings}
@@ -123,6 +127,12 @@ class Loop:
             return f"the model did not answer: {type(error).__name__}"
         await self._take(answer)
         return answer
+
+    async def _offer(self) -> list[OfferedTool]:
+        """Have the step's tools offered, and note by which names the model calls them."""
+        tools = await self.hooks.offer(self.run)
+        self.names = {tool.wire: tool.name for tool in tools}
+        return tools
 
     async def _answer(self, question: Question) -> Answer:
         async for piece in ask(question):
@@ -161,7 +171,13 @@ class Loop:
             used.add(ids[-1])
         self.messages.append(with_ids(answer.message, ids))
         state.calls = [
-            CallState(id=call_id, name=call.name, arguments=call.arguments, cut_off=call.cut_off)
+            CallState(
+                id=call_id,
+                name=self.names.get(call.name, call.name),
+                wire=call.name,
+                arguments=call.arguments,
+                cut_off=call.cut_off,
+            )
             for call_id, call in zip(ids, answer.calls, strict=True)
         ]
         if state.calls:
@@ -189,6 +205,10 @@ class Loop:
             if call.cut_off and call.result is None:
                 call.result = StoredResult(text=_TEXTS["cut_off"], outcome="failed")
         open_ = [call for call in state.calls if call.result is None]
+        if open_ and not state.offered:  # the run began with calls of a history: they are of a step that offers what it may now
+            await self._offer()
+            for call in open_:
+                call.wire, call.name = call.name, self.names.get(call.name, call.name)
         asked = [ToolCall(call.name, call.arguments, call.id) for call in open_]
 
         def take(number: int, outcome: Outcome) -> None:
@@ -198,8 +218,6 @@ class Loop:
             else:
                 self.tell(CallFinished(asked[number], outcome))
 
-        if asked and not state.offered:  # the run began with calls of a history: they are of a step that offers what it may now
-            await self.hooks.offer(self.run)
         if asked:
             for each in asked:
                 self.tell(CallStarted(each))
@@ -217,7 +235,7 @@ class Loop:
         """Put the results of the step into the history, and whatever the user has said meanwhile behind them."""
         state = self.run.state
         results = [
-            (call.name, call.id, call.result.text, call.result.outcome, blocks_of(call.result.blocks))
+            (call.wire or call.name, call.id, call.result.text, call.result.outcome, blocks_of(call.result.blocks))
             for call in state.calls
             if call.result is not None
         ]

@@ -60,9 +60,10 @@ _BROKEN: Final = "INVALID_JSON"
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """Be a tool as it is shown to a model."""
+    """Be a tool as it is shown to a model, under the name `wire`, which providers accept; `name` is the registry's."""
 
     name: str
+    wire: str
     description: str | None
     schema: Mapping[str, Any]
 
@@ -119,7 +120,7 @@ async def ask(question: Question) -> AsyncIterator[Delta | Answer]:
     """Ask a model, and give the pieces of its answer as they come, and the whole as the last."""
     parameters = ModelRequestParameters(
         function_tools=[
-            ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.schema))
+            ToolDefinition(name=tool.wire, description=tool.description, parameters_json_schema=dict(tool.schema))
             for tool in question.tools
         ]
     )

@@ -28,13 +28,13 @@ class StoredResult(_Strict):
 class CallState(_Strict):
     """Be one call of the step that is under way, with its result once it has one, or the request that it waits for.
 
-    `shown` and `reason` are what the person sees who is asked.
-
-    `arguments` are as the model wrote them: JSON text that may be broken, an object, or None.
+    `wire` is the name by which the model knows the tool (None: the same). `shown` and `reason` are what the person sees who
+    is asked. `arguments` are as the model wrote them: JSON text that may be broken, an object, or None.
     """
 
     id: str
     name: str
+    wire: str | None = None
     arguments: str | dict[str, Any] | None = None
     cut_off: bool = False
     result: StoredResult | None = None

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 from callgate.approvals import Approve, Decided, Deny, Edit, approval_digest, check_decision
 from callgate.errors import ConflictError, NotFoundError, ToolDeniedError, UsageError
@@ -93,8 +93,14 @@ class Gate:
         self._hooks = tuple(hooks)
         self._asker_may_approve = asker_may_approve
         self._max_parallel = max_parallel
+        self._active_runs: set[str] = set()
         self._ids = itertools.count(1)
         self._prefix = f"~{secrets.token_hex(8)}."
+
+    @property
+    def active_runs(self) -> set[str]:
+        """The runs that a loop of this process is at; loops note themselves here."""
+        return self._active_runs
 
     @property
     def registry(self) -> ToolRegistry:
@@ -174,10 +180,14 @@ class Gate:
     def _gated(self, call: ToolCall, caller: Caller, place: PlaceKeywords) -> GatedCall:
         if type(call) is not ToolCall or type(caller) is not Caller:
             raise UsageError("a gate takes a ToolCall(name, arguments, id) and caller=Caller(subject, roles)")
-        run_id = place.get("run_id")
+        run_id = cast("object", place.get("run_id"))
+        if call.id is not None and type(call.id) is not str:
+            raise UsageError(f"a call's id must be a text or None, not {type(call.id).__name__}")
         if run_id is None:
             key = f"{self._prefix}{next(self._ids):x}"
-        elif not run_id or not call.id:
+        elif not isinstance(run_id, str) or not run_id:
+            raise UsageError(f"run_id must be a text that is not empty, or None, not {run_id!r}")
+        elif not call.id:
             raise UsageError("a call of a run needs an id: ToolCall(name, arguments, id=…) with run_id=…; call_many gives ids")
         else:
             key = call_key(run_id, call.id)

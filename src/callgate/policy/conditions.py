@@ -141,8 +141,9 @@ def segments_of(path: str) -> tuple[str, ...]:
 def _walk(value: object, segments: tuple[str, ...]) -> Sequence[object]:
     """Give what stands at a place; nothing when there is no such place."""
     for depth, head in enumerate(segments):
-        if isinstance(value, dict) and head in value:
-            value = cast("dict[str, object]", value)[head]
+        fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+        if head in fields:
+            value = fields[head]
             continue
         inside = _inside(value, head)
         if len(inside) != 1:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -101,16 +102,20 @@ class SQLStore:
     async def _act(self, act: Callable[[Connection], T]) -> T:
         return cast("T", await self._submit(self._work(act=act)))
 
-    async def _read(self, read: Callable[[Connection], T]) -> T:
+    async def _read(self, read: Callable[[Connection], T], *, of_one_moment: bool = False) -> T:
         self._here()
+        work = partial(self._read_here, read, of_one_moment=of_one_moment)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, self._read_here, read)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, work)
         except RuntimeError as error:
             raise StoreError("the store is closed; nothing was read") from error
 
-    def _read_here(self, read: Callable[[Connection], T]) -> T:
+    def _read_here(self, read: Callable[[Connection], T], *, of_one_moment: bool) -> T:
+        engine = self._engines.reading
+        if of_one_moment and engine.dialect.name == "postgresql":  # elsewhere a transaction sees one moment anyway
+            engine = engine.execution_options(isolation_level="REPEATABLE READ")
         try:
-            with self._engines.reading.connect() as connection:
+            with engine.connect() as connection:
                 return read(connection)
         except SQLAlchemyError as error:
             raise StoreError(f"the store cannot be read: {type(error).__name__}") from error
@@ -152,7 +157,7 @@ class SQLStore:
 
     async def verify(self) -> Verification:
         """Check the chains of the journal; see `Store.verify`."""
-        return await self._read(reading.verify)
+        return await self._read(reading.verify, of_one_moment=True)
 
     async def forget(self, run_id: str, /) -> None:
         """Forget what was kept for the run only; see `Store.forget`."""

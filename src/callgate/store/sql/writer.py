@@ -178,7 +178,7 @@ class Writer:
             for work in works:
                 if work.act is not None and (work.entry is None or work.answer is True):
                     _do(connection, work)
-            facts = {"last_seq": chain.seq, "last_hash": chain.last, "beat_at": time.time()}
+            facts = {"last_seq": chain.seq, "last_hash": chain.last, "beat_at": time.time(), "settled": False}
             connection.execute(update(WRITERS).where(WRITERS.c.writer == self.id).values(facts))
         self._chain = chain
 
