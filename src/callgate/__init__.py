@@ -32,7 +32,7 @@ from callgate.errors import (
     ToolUnavailableError,
     UsageError,
 )
-from callgate.gate import Backoff, Denied, Failed, Gate, HookCall, KeepContent, Outcome, Pending, Succeeded
+from callgate.gate import Background, Backoff, Denied, Failed, Gate, HookCall, KeepContent, Outcome, Pending, Succeeded
 from callgate.registry import Call, ErrorPorts, Offer, RunningCall, ToolInvocationRequest, ToolRegistry
 from callgate.reporting import ToolErrorReport, format_tool_error
 from callgate.signals import AbortController, AbortSignal
@@ -61,6 +61,7 @@ __all__ = (
     "AbortedError",
     "ApprovalRequiredError",
     "Approve",
+    "Background",
     "Backoff",
     "BinaryBlock",
     "BudgetExceededError",

@@ -54,24 +54,6 @@ class Unset(Enum):
 UNSET: Final = Unset.UNSET
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
-    """Say which place a call has in its run; a failure is reported only for a call that has one (contract row P10).
-
-    `attempt` counts from 1. `attempts_left` is what the host still grants after this one (None: not limited): at 0 the
-    model reads that it was the last. `approved_by` names the person who approved, for the receipt. `key` names the call in
-    the journal, whatever its attempt; a gate sets it.
-    """
-
-    run_id: str | None = None
-    call_id: str | None = None
-    step: int | None = None
-    attempt: int = 1
-    attempts_left: int | None = None
-    approved_by: str | None = None
-    key: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Say on whose behalf a call is made: a subject (a user, a service) and the roles that it has."""
@@ -87,6 +69,25 @@ class Caller:
         if isinstance(roles, str):
             raise UsageError(f"a caller's roles must be a list of texts: write roles=({roles!r},)")
         object.__setattr__(self, "roles", tuple(self.roles))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """Say which place a call has in its run; a failure is reported only for a call that has one (contract row P10).
+
+    `attempt` counts from 1. `attempts_left` is what the host still grants after this one (None: not limited): at 0 the
+    model reads that it was the last. `approved_by` names the person who approved, for the receipt. `key` names the call in
+    the journal, whatever its attempt, and `caller` says on whose behalf it is made; a gate sets both.
+    """
+
+    run_id: str | None = None
+    call_id: str | None = None
+    step: int | None = None
+    attempt: int = 1
+    attempts_left: int | None = None
+    approved_by: str | None = None
+    key: str | None = None
+    caller: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)

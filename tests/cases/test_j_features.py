@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from callgate import (
+    Background,
     Backoff,
     Caller,
     Denied,
@@ -23,6 +24,7 @@ from callgate import (
 from callgate.agent import LLMClient, create_run_hooks, prepare_call
 from callgate.policy import AllowAll, RulePolicy
 from callgate.profiles import Limits
+from callgate.store import MemoryStore, SQLStore
 from callgate.testing import gate_for, scripted_model
 from callgate.tools.dialects import render
 
@@ -252,6 +254,44 @@ async def test_j10_progress_comes_before_the_result():
     )
     kinds = [type(event).__name__ async for event in stream]
     assert kinds[kinds.index("CallProgress") :][:4] == ["CallProgress"] * 3 + ["CallFinished"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_j11_a_slow_tool_answers_at_once_and_its_result_is_read_later_also_after_a_restart(kind, tmp_path):
+    store = MemoryStore() if kind == "memory" else SQLStore(f"sqlite:///{tmp_path / 'b.db'}")
+    go, ran = asyncio.Event(), []
+
+    @tool(kind="read")
+    async def render(pages: int) -> str:
+        """Render a report."""
+        ran.append(pages)
+        await go.wait()
+        return f"{pages} pages"
+
+    def gate():
+        background = Background()
+        made = background.bind(Gate(ToolRegistry([background.of(render), background.reader]), policy=AllowAll(), store=store))
+        return background, made
+
+    background, first = gate()
+    place = {"caller": ALICE, "run_id": "r", "thread_id": "t"}
+    started = await first.call(ToolCall("render", {"pages": 7}, "a"), **place)
+    handle = started.value["handle"]
+    early = await first.call(ToolCall("background_result", {"handle": handle}, "b"), **place)
+    assert "still at work" in early.text
+    again = await first.call(ToolCall("render", {"pages": 7}, "a"), **place)
+    assert again.replayed
+    go.set()
+    await background.aclose()
+    _, second = gate()
+    late = await second.call(ToolCall("background_result", {"handle": handle}, "c"), **place)
+    assert late.value == "7 pages"
+    assert ran == [7]
+    elsewhere = await second.call(ToolCall("background_result", {"handle": handle}, "d"), caller=ALICE, thread_id="other")
+    assert elsewhere.error.status == 404
+    wrong = await second.call(ToolCall("render", {"pages": "x"}, "e"), **place)
+    assert isinstance(wrong, Failed), "arguments are validated before anything starts"
+    await store.aclose()
 
 
 async def test_j12_two_callers_have_different_lists():

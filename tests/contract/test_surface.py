@@ -17,6 +17,7 @@ BESIDES = frozenset(
     {
         "AbortedError",
         "ApprovalRequiredError",
+        "Background",
         "Backoff",
         "BinaryBlock",
         "BudgetExceededError",

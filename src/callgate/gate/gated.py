@@ -93,6 +93,7 @@ class GatedCall:
             attempt=self.attempt,
             approved_by=self.approved_by,
             key=self.key,
+            caller=self.caller_,
         )
         inner = self.inner = Call(self.call.name, self.call.arguments, self.keywords)  # type: ignore[arg-type]  # keys of CallKeywords
         inner.call_context = context

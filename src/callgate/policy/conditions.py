@@ -145,7 +145,7 @@ def _walk(value: object, segments: tuple[str, ...]) -> Sequence[object]:
         if head in fields:
             value = fields[head]
             continue
-        inside = _inside(value, head)
+        inside = _inside(cast("object", value), head)  # type: ignore[redundant-cast]  # pyright wants it
         if len(inside) != 1:
             return [found for each in inside for found in _walk(each, segments[depth + 1 :])]
         value = inside[0]

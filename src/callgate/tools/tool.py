@@ -47,6 +47,7 @@ Out = TypeVar("Out")
 F = TypeVar("F", bound=Callable[..., object])
 
 _MARK: Final = "__callgate_tool__"
+_COPIED: Final = ("call", "context_parameter", "description", "function", "input", "is_async", "options", "output")
 
 
 class Invoke(Protocol):
@@ -238,6 +239,19 @@ class Tool(Generic[In, Out]):
     def check_return(self) -> Callable[[object], str | None] | None:
         """What says how a result differs from the return annotation; None when the input form is explicit."""
         return self.input.check_return if isinstance(self.input, FunctionInput) else None
+
+    def renamed(self, name: str) -> "Tool[In, Out]":
+        """Give the same tool under another name.
+
+        Raises:
+            ToolDefinitionError: no tool may have that name.
+        """
+        tool = cast("Tool[In, Out]", object.__new__(Tool))
+        for slot in _COPIED:
+            object.__setattr__(tool, slot, getattr(self, slot))
+        object.__setattr__(tool, "name", check_name(name))
+        object.__setattr__(tool, "fingerprint", fingerprint_of(tool))
+        return tool
 
     def bind(self, parsed: Any) -> tuple[tuple[object, ...], dict[str, object]]:
         """Give the positional and keyword arguments with which `function` takes a parsed input, its context left out."""
