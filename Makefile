@@ -5,6 +5,7 @@ BENCH_VENV := .venv-bench
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 BENCH_READY := $(BENCH_VENV)/.ready
+OLD_ENOUGH := $(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "callgate needs Python 3.11 or newer: run make PYTHON=python3.12 $(MAKECMDGOALS)")'
 PIP := -m pip --disable-pip-version-check --quiet install
 
 .PHONY: demo test check bench clean
@@ -30,6 +31,7 @@ clean:
 
 # pip first: the one that a new environment brings may be too old for dependency groups.
 $(READY): pyproject.toml constraints.txt
+	@$(OLD_ENOUGH)
 	$(PYTHON) -m venv $(VENV)
 	$(PY) $(PIP) --constraint constraints.txt --upgrade pip
 	$(PY) $(PIP) --constraint constraints.txt --group build
@@ -37,8 +39,9 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 $(BENCH_READY): pyproject.toml constraints.txt bench/requirements.txt
+	@$(OLD_ENOUGH)
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python $(PIP) --constraint constraints.txt --upgrade pip
 	$(BENCH_VENV)/bin/python $(PIP) --constraint constraints.txt --group build
-	$(BENCH_VENV)/bin/python $(PIP) --requirement bench/requirements.txt --no-build-isolation --editable .
+	$(BENCH_VENV)/bin/python $(PIP) --requirement bench/requirements.txt --no-build-isolation --editable '.[postgres]'
 	touch $@

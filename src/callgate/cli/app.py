@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import IntEnum
+from importlib.metadata import version
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -54,8 +55,17 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"callgate {version('callgate')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
     log: Annotated[bool, typer.Option("--log", help="Show the log on stderr, with the exception of a tool that failed.")] = False,
 ) -> None:
     """Look at the tools of a file or module, call one as a model would, and check their definitions."""

@@ -42,6 +42,8 @@ def load_registry(target: str) -> ToolRegistry:
 
 def _found_registry(target: str) -> ToolRegistry:
     place, _, attribute = target.partition(":")
+    if not place.endswith(".py"):
+        _check_module_name(place, target)
     module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place, Path.cwd())
     if not attribute:
         return _registry_of_module(module, place)
@@ -49,6 +51,17 @@ def _found_registry(target: str) -> ToolRegistry:
         return _registry_of_value(_attribute(module, attribute), target)
     except AttributeError as error:
         raise TargetError(f"{place!r} has no attribute {attribute!r}; it has {_public_names(module)}") from error
+
+
+def _check_module_name(place: str, target: str) -> None:
+    """Refuse what cannot be a module before Python is asked for it, whose own words would not help."""
+    if all(part.isidentifier() for part in place.split(".")) and not Path(place).is_file():
+        return
+    wanted = "a target is file.py, file.py:attribute, module or module:attribute"
+    if Path(f"{place}.py").is_file():
+        raise TargetError(f"{place!r} is no module name; did you mean {f'{place}.py'!r}? {wanted}")
+    what = "is a folder" if Path(place).is_dir() else "is no .py file" if Path(place).is_file() else "is no module name"
+    raise TargetError(f"{place or target!r} {what}; {wanted}")
 
 
 def _import_file(path: Path) -> ModuleType:

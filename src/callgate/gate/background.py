@@ -82,7 +82,7 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         key = call_key(_scope(context), call.id or "")
-        while not task.done() and not await self._bound().store.call(key):
+        while not task.done() and not await self._bound().store.call(key):  # noqa: ASYNC110 - a journal has no event to wait for
             await asyncio.sleep(_LOOK_S)
 
     def _bound(self) -> Gate:

@@ -113,7 +113,7 @@ def _plain(name: object) -> object:
 
 
 def _unknown_keyword(key: str) -> UsageError:
-    hint = _HINTS.get(key, "; a tool's own arguments go as one mapping: ainvoke(name, {…})")
+    hint = _HINTS.get(key, "; a tool's own arguments go as one mapping after the name")
     return UsageError(f"unknown keyword {key!r}; a call takes {', '.join(sorted(_KEYWORDS))}{hint}")
 
 

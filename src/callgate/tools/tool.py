@@ -344,7 +344,9 @@ def tool(function: F | None = None, /, **keywords: Any) -> F | Callable[[F], F]:
             tool is registered.
     """
     if isinstance(function, str):
-        raise ToolDefinitionError(function, f"@tool takes no name by position: write @tool(name={function!r})")
+        raise ToolDefinitionError(
+            function, f"@tool takes no text by position: write @tool(name={function!r}) or @tool(kind={function!r})"
+        )
     if function is None:
         return lambda decorated: _marked(decorated, keywords)
     return _marked(function, keywords)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from callgate.cli.targets import TargetError, load_registry
@@ -152,3 +154,24 @@ def test_a_module_whose_attributes_raise_is_refused(folder):
     (folder / "lazy.py").write_text("def __getattr__(name):\n    raise SystemExit(name)\n")
     with pytest.raises(TargetError, match=r"'lazy\.py:\w+' raised|importing 'lazy' raised"):
         load_registry("lazy.py:registry")
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (".", "is a folder"),
+        ("..", "is a folder"),
+        ("../x/pyproject.toml", "is no module name"),
+        ("README.md", "is no .py file"),
+        (":add", "is no module name"),
+        ("sub/tools", "did you mean 'sub/tools.py'?"),
+        ("", "is no module name"),
+    ],
+)
+def test_what_cannot_be_a_module_is_refused_with_what_a_target_is(folder, target, says):
+    (folder / "README.md").write_text("x")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "tools.py").write_text("")
+    with pytest.raises(TargetError, match=re.escape(says)) as caught:
+        load_registry(target)
+    assert "file.py:attribute" in str(caught.value)
