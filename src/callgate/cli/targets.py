@@ -60,7 +60,7 @@ def _check_module_name(place: str, target: str) -> None:
     wanted = "a target is file.py, file.py:attribute, module or module:attribute"
     if Path(f"{place}.py").is_file():
         raise TargetError(f"{place!r} is no module name; did you mean {f'{place}.py'!r}? {wanted}")
-    what = "is a folder" if Path(place).is_dir() else "is no .py file" if Path(place).is_file() else "is no module name"
+    what = "is a folder" if place and Path(place).is_dir() else "is no .py file" if Path(place).is_file() else "is no module name"
     raise TargetError(f"{place or target!r} {what}; {wanted}")
 
 
