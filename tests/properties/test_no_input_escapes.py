@@ -345,6 +345,9 @@ async def raising_async_generator():
     oops()
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _collected_here():
     """Let the coroutines that hostile values hide be collected here: elsewhere Python's remark on them fails another test."""
