@@ -20,6 +20,7 @@ from callgate.errors import (
     PolicyError,
     Problem,
     RegistrySealedError,
+    RunPausedError,
     RunStateError,
     StoreError,
     ToolDefinitionError,
@@ -31,6 +32,8 @@ from callgate.errors import (
     ToolTimeoutError,
     ToolUnavailableError,
     UsageError,
+    WorkflowDefinitionError,
+    WorkflowError,
 )
 from callgate.gate import Background, Backoff, Denied, Failed, Gate, HookCall, KeepContent, Outcome, Pending, Succeeded
 from callgate.registry import Call, ErrorPorts, Offer, RunningCall, ToolInvocationRequest, ToolRegistry
@@ -94,6 +97,7 @@ __all__ = (
     "PolicyError",
     "Problem",
     "RegistrySealedError",
+    "RunPausedError",
     "RunStateError",
     "RunningCall",
     "SpillStore",
@@ -119,6 +123,8 @@ __all__ = (
     "ToolTimeoutError",
     "ToolUnavailableError",
     "UsageError",
+    "WorkflowDefinitionError",
+    "WorkflowError",
     "format_tool_error",
     "require_approval",
     "tool",

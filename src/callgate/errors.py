@@ -7,11 +7,14 @@ The tree::
     │   ├── ToolDefinitionError         a tool that cannot work as it is defined
     │   ├── DuplicateToolError          a second tool with a name that is taken
     │   ├── RegistrySealedError         a registration after `seal()`
-    │   └── PolicyError                 a policy that cannot be loaded as it is written
+    │   ├── PolicyError                 a policy that cannot be loaded as it is written
+    │   └── WorkflowDefinitionError     a workflow that cannot work as it is defined
     ├── AbortedError               499  the default reason of an abort
     ├── NotFoundError              404  no approval, run, grant or profile of that name
     ├── ConflictError              409  somebody else was first: decided, resumed or running already
     ├── RunStateError              422  a stored run that is damaged or newer than this release
+    ├── RunPausedError             202  a workflow waits for people; it is stored
+    ├── WorkflowError              500  a node of a workflow failed, or a bound of its run is reached
     ├── StoreError                 503  the store did not take or give a record
     └── ToolError                       what a model may read as the answer to its call
         ├── InvalidInputError      400  arguments that the schema refuses
@@ -47,6 +50,7 @@ __all__ = (
     "PolicyError",
     "Problem",
     "RegistrySealedError",
+    "RunPausedError",
     "RunStateError",
     "StoreError",
     "TimeoutSource",
@@ -59,6 +63,8 @@ __all__ = (
     "ToolTimeoutError",
     "ToolUnavailableError",
     "UsageError",
+    "WorkflowDefinitionError",
+    "WorkflowError",
 )
 
 TimeoutSource = Literal["call", "tool", "default", "deadline"]
@@ -154,6 +160,24 @@ class PolicyError(UsageError):
         self.line = line
 
 
+class WorkflowDefinitionError(UsageError):
+    """Refuse a workflow that cannot work, when it is defined; `node` and `route` (its place, from 1) say where, if anywhere."""
+
+    code = "invalid_workflow"
+
+    def __init__(self, workflow: str, reason: str, *, node: str | None = None, route: int | None = None) -> None:
+        where = (
+            f"workflow {workflow!r}"
+            + ("" if node is None else f", node {node!r}")
+            + ("" if route is None else f", route {route}")
+        )
+        super().__init__(f"{where}: {reason}")
+        self.workflow = workflow
+        self.node = node
+        self.route = route
+        self.reason = reason
+
+
 class AbortedError(CallgateError):
     """Stand as the reason of an abort for which the caller gave none of its own."""
 
@@ -195,6 +219,36 @@ class RunStateError(CallgateError):
 
     code = "invalid_run_state"
     status = 422
+
+
+class RunPausedError(CallgateError):
+    """Tell that a workflow's run waits for people and is stored; `pending` are the ids of the requests for approval."""
+
+    code = "run_paused"
+    status = 202
+
+    def __init__(self, run_id: str, pending: Sequence[str]) -> None:
+        super().__init__(f"run {run_id!r} waits for the approval of {', '.join(pending)}; decide, and resume it")
+        self.run_id = run_id
+        self.pending = tuple(pending)
+
+
+class WorkflowError(CallgateError):
+    """Tell that a run of a workflow ended without delivering; what a node raised is `__cause__` and stays on the server.
+
+    `node` and `round` say where it was.
+    """
+
+    code = "workflow_failed"
+    status = 500
+
+    def __init__(self, run_id: str, reason: str, *, node: str | None = None, round_number: int = 0) -> None:
+        where = "" if node is None else f" at node {node!r} in round {round_number}"
+        super().__init__(f"run {run_id!r} ended{where}: {reason}")
+        self.run_id = run_id
+        self.node = node
+        self.round = round_number
+        self.reason = reason
 
 
 class StoreError(CallgateError):

@@ -33,11 +33,14 @@ BESIDES = frozenset(
         "Outcome",
         "PolicyError",
         "Problem",
+        "RunPausedError",
         "RunStateError",
         "RunningCall",
         "SpillStore",
         "StoreError",
         "TextBlock",
+        "WorkflowDefinitionError",
+        "WorkflowError",
         "require_approval",
     }
 )
@@ -69,8 +72,9 @@ from callgate.policy import ToolPolicy, Decision, RulePolicy, CedarPolicy, Allow
 from callgate.store import MemoryStore, SQLStore
 from callgate.profiles import Profile, ProfileStore
 from callgate.agent import LLMClient, RunHooks, create_run_hooks, prepare_call, RunState, split_run_tools
+from callgate.workflow import Engine, Node, define_workflow, route
 """
-"""What the issue of the gate promises."""
+"""What the issues of the gate and of workflows promise."""
 
 
 PROMISED = frozenset(alias.name for node in ast.parse(CODE).body if isinstance(node, ast.ImportFrom) for alias in node.names)

@@ -1,7 +1,6 @@
 """`LLMClient`: run a prepared call, watch it, resume it, stop it. Source: contract rows L1, A3 to A5."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from callgate.agent.events import AgentEvent
@@ -12,6 +11,7 @@ from callgate.agent.prepared import PreparedCall
 from callgate.agent.run import Run
 from callgate.approvals import Decided, check_decision
 from callgate.errors import ConflictError
+from callgate.gate.telling import told_by
 
 __all__ = ("LLMClient",)
 
@@ -46,7 +46,7 @@ class LLMClient:
         async def go(tell: Callable[[AgentEvent], None]) -> Run:
             return await self._loop(await hooks.begin(prepared), hooks, tell).go()
 
-        return _events_of(go)
+        return told_by(go)
 
     async def resume(
         self,
@@ -84,7 +84,15 @@ class LLMClient:
             loop = await self._resumed(run_id, hooks, decisions, message, tell)
             return await loop.go()
 
-        return _events_of(go)
+        return told_by(go)
+
+    async def report(self, run_id: str, hooks: RunHooks) -> Run:
+        """Tell how far a run is, as it is stored; nothing is run.
+
+        Raises:
+            NotFoundError, RunStateError: as `resume`.
+        """
+        return self._loop(await hooks.load(run_id), hooks, _nobody).report()
 
     async def stop(self, run_id: str, hooks: RunHooks, *, reason: str = "it was stopped") -> Run:
         """End a run for good, wherever it is: a loop that is at it elsewhere ends at its next step.
@@ -117,33 +125,3 @@ class LLMClient:
 
     def _loop(self, run: OpenRun, hooks: RunHooks, tell: Callable[[AgentEvent], None]) -> Loop:
         return Loop(run, hooks, lambda name: as_model(name or self._model), tell, self._settings)
-
-
-async def _events_of(go: Callable[[Callable[[AgentEvent], None]], Coroutine[Any, Any, Run]]) -> AsyncGenerator[AgentEvent, None]:
-    """Run the loop in a task of its own, and give what it tells. Leaving early cancels it and waits for its end."""
-    queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-
-    def tell(event: AgentEvent) -> None:
-        if asyncio.get_running_loop() is loop:
-            queue.put_nowait(event)
-
-    def tell_from_anywhere(event: AgentEvent) -> None:
-        try:
-            tell(event)
-        except RuntimeError:  # progress of a tool comes from its thread
-            loop.call_soon_threadsafe(queue.put_nowait, event)
-
-    def end(_task: "asyncio.Future[Run]") -> None:
-        queue.put_nowait(None)
-
-    task = asyncio.ensure_future(go(tell_from_anywhere))
-    task.add_done_callback(end)
-    try:
-        while (event := await queue.get()) is not None:
-            yield event
-        await task
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))

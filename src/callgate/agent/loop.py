@@ -35,6 +35,7 @@ from callgate.agent.model_layer import (
     Question,
     ask,
     dump_messages,
+    last_text,
     load_messages,
     open_calls,
     results_message,
@@ -309,7 +310,7 @@ class Loop:
         return Run(
             run_id=state.run_id,
             status=self.run.record.status,
-            output=output,
+            output=output or (last_text(self.messages) if self.run.record.status == "completed" else ""),
             pending=tuple(_pending(call) for call in state.calls if call.approval_id is not None and call.result is None),
             messages=tuple(self.messages),
             error=state.error,

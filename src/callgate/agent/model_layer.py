@@ -45,6 +45,7 @@ __all__ = (
     "as_model",
     "ask",
     "dump_messages",
+    "last_text",
     "load_messages",
     "open_calls",
     "results_message",
@@ -236,6 +237,12 @@ def open_calls(messages: Sequence[ModelMessage]) -> tuple[tuple[CallPart, ...], 
     if not isinstance(last, ModelResponse):
         return (), used
     return _answer_of(last).calls, used
+
+
+def last_text(messages: Sequence[ModelMessage]) -> str:
+    """Give the text of the newest answer in a history."""
+    answers = [message for message in messages if isinstance(message, ModelResponse)]
+    return "".join(part.content for part in answers[-1].parts if isinstance(part, TextPart)) if answers else ""
 
 
 def dump_messages(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:

@@ -1,0 +1,154 @@
+"""What a node is given beside the state: tools behind the one gate, agents, diagnostics, the signal, the round. Row W2."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic_core import to_json
+
+from callgate.diagnostics import DiagnosticContext
+from callgate.errors import UsageError
+from callgate.gate import Denied, Failed, Gate, Outcome, Pending, PlaceKeywords, Succeeded
+from callgate.profiles import Profile
+from callgate.signals import AbortSignal
+from callgate.tools.tool import Tool
+from callgate.values import Caller, ToolCall, digest_of_input
+
+__all__ = ("AgentRunner", "NodeAgent", "NodePaused", "NodeTools", "Runtime")
+
+
+class NodePaused(BaseException):
+    """Leave a node in which something waits for people: no `except Exception` of the node stands in the way."""
+
+    def __init__(self, pending: tuple[str, ...]) -> None:
+        super().__init__()
+        self.pending = pending
+
+
+class AgentRunner(Protocol):
+    """Run an agent for a node, or go on with its run; give the run, as `LLMClient` does."""
+
+    def __call__(self, gate: Gate, run_id: str, beginning: Mapping[str, Any], /) -> Awaitable[Any]:
+        """Run it."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class NodeTools:
+    """Let a node call tools. Each call goes through the gate, in the node's name and under the run's limits.
+
+    A call has an id made of node, round, tool, arguments and how often the node has made this very call; so when the node is
+    run again after a crash or a pause, what it has had is answered from the journal.
+    """
+
+    gate: Gate
+    caller: Caller
+    place: PlaceKeywords
+    where: str
+    told: Callable[[Outcome], None]
+    loop: asyncio.AbstractEventLoop
+    made: Counter[str] = field(default_factory=Counter[str])
+    pending: list[str] = field(default_factory=list[str])
+
+    def ids(self) -> tuple[str, ...]:
+        """Give the names of the tools that there are."""
+        return self.gate.registry.ids()
+
+    def require(self, name: str) -> Tool[Any, Any]:
+        """Give a tool.
+
+        Raises:
+            ToolNotFoundError: there is none of that name.
+        """
+        return self.gate.registry.require(name)
+
+    async def invoke(self, name: str, arguments: object = None) -> Succeeded:
+        """Call a tool, and give its value, text and receipt.
+
+        Raises:
+            ToolError: the call was refused, denied, or failed. Nothing else is raised for what a tool does.
+        """
+        outcome = await self.gate.call(ToolCall(name, arguments, self._id(name, arguments)), caller=self.caller, **self.place)
+        self.told(outcome)
+        match outcome:
+            case Succeeded():
+                return outcome
+            case Pending():
+                self.pending.append(outcome.approval_id)
+                raise NodePaused((outcome.approval_id,))
+            case Failed(error=error) | Denied(error=error):
+                raise error
+
+    def invoke_blocking(self, name: str, arguments: object = None) -> Succeeded:
+        """Do what `invoke` does, for a node that is no coroutine.
+
+        Raises:
+            ToolError: as `invoke`.
+            UsageError: it is called on the event loop, which it would block for ever.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run_coroutine_threadsafe(self.invoke(name, arguments), self.loop).result()
+        raise UsageError("an async node awaits runtime.tools.invoke(…); invoke_blocking is for nodes that are plain functions")
+
+    def _id(self, name: str, arguments: object) -> str:
+        written = arguments if isinstance(arguments, str) else to_json(arguments or {}, fallback=str).decode()
+        same = f"{self.where}/{name}/{digest_of_input(written.encode('utf-8', 'surrogatepass'))[:16]}"
+        self.made[same] += 1
+        return f"{same}/{self.made[same]}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAgent:
+    """Let a node run an agent as one of its steps, with a profile."""
+
+    tools: NodeTools
+    runner: AgentRunner | None
+    profile: Profile | str | None
+    run_id: str
+
+    async def run(self, prompt: str) -> Any:
+        """Run the agent, or go on with its run after a pause or a crash, and give the run.
+
+        Raises:
+            UsageError: no agent was bound: `Engine(…).bind_agent(client)`.
+        """
+        if self.runner is None:
+            raise UsageError("bind an agent first: Engine(workflow).bind_agent(LLMClient(…))")
+        tools = self.tools
+        count = f"agent/{self.run_id}"
+        tools.made[count] += 1
+        inner = f"{self.run_id}/{tools.where}/agent{tools.made[count]}"
+        beginning = {
+            "prompt": prompt,
+            "caller": tools.caller,
+            "profile": self.profile,
+            "signal": tools.place.get("signal"),
+            "thread_id": tools.place.get("thread_id"),
+        }
+        run = await self.runner(tools.gate, inner, beginning)
+        if run.status == "paused":
+            waiting = [each.approval_id for each in run.pending]
+            tools.pending += waiting
+            raise NodePaused(tuple(waiting))
+        return run
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Be what a node is given beside the state; it injects nothing by hand."""
+
+    tools: NodeTools
+    diagnostics: DiagnosticContext
+    signal: AbortSignal | None
+    round: int
+    node: str
+    run_id: str
+    runner: AgentRunner | None = field(default=None, repr=False)
+
+    def agent(self, profile: Profile | str | None = None) -> NodeAgent:
+        """Give an agent of a profile: `await runtime.agent("support").run("…")`."""
+        return NodeAgent(self.tools, self.runner, profile, self.run_id)
