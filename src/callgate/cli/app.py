@@ -27,6 +27,7 @@ from callgate.cli.shared import AsJson, Target, emit
 from callgate.cli.stored import approvals_app, log_app, runs
 from callgate.cli.tables import findings_table, receipt_line, tools_table
 from callgate.cli.targets import TargetError, load_registry
+from callgate.cli.workflow import workflow_app
 from callgate.errors import InvalidInputError, ToolDefinitionError, ToolDeniedError, ToolNotFoundError, ToolNotOfferedError
 from callgate.registry import ToolRegistry
 from callgate.tools.dialects import DIALECTS, Dialect, render
@@ -153,6 +154,7 @@ def check(
 app.add_typer(policy_app, name="policy")
 app.add_typer(approvals_app, name="approvals")
 app.add_typer(log_app, name="log")
+app.add_typer(workflow_app, name="workflow")
 app.command()(runs)
 app.command()(run)
 app.command()(resume)

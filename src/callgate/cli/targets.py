@@ -12,7 +12,7 @@ from callgate.errors import ToolDefinitionError, UsageError
 from callgate.registry import ToolRegistry
 from callgate.tools.tool import Tool, as_tool, is_tool
 
-__all__ = ("TargetError", "load_registry")
+__all__ = ("TargetError", "load_attribute", "load_registry")
 
 
 class TargetError(UsageError):
@@ -38,6 +38,24 @@ def load_registry(target: str) -> ToolRegistry:
         raise
     except BaseException as error:  # what is looked at is the user's, and may raise anything
         raise TargetError(f"looking for tools in {target!r} raised {_described(error)}") from error
+
+
+def load_attribute(target: str) -> object:
+    """Import what `target` names, and give the attribute.
+
+    Raises:
+        TargetError: there is nothing of that name, or its code raised; a definition in it that cannot work says why.
+    """
+    place, _, attribute = target.partition(":")
+    if not attribute:
+        raise TargetError(f"{target!r} names no attribute; write file.py:attribute or module:attribute")
+    if not place.endswith(".py"):
+        _check_module_name(place, target)
+    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place, Path.cwd())
+    try:
+        return _attribute(module, attribute)
+    except AttributeError as error:
+        raise TargetError(f"{place!r} has no attribute {attribute!r}; it has {_public_names(module)}") from error
 
 
 def _found_registry(target: str) -> ToolRegistry:
