@@ -8,7 +8,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 
-from bench import async_calls, catalog, flight, gated, imports, journal, memory, policies, process_calls, thread_calls, waiting
+from bench import (
+    async_calls,
+    catalog,
+    flight,
+    gated,
+    imports,
+    journal,
+    memory,
+    policies,
+    process_calls,
+    thread_calls,
+    waiting,
+    workflows,
+)
 from bench.machine import machine_facts, versions
 from bench.report import Claim, Section, Table, section_markdown, section_text, table_markdown, table_text
 from bench.timing import Options
@@ -23,6 +36,7 @@ _SECTIONS: dict[str, Callable[[Options], Awaitable[Section]]] = {
     "gate": gated.run,
     "policy": policies.run,
     "journal": journal.run,
+    "workflow": workflows.run,
     "memory": memory.run,
     "import": imports.run,
 }

@@ -24,6 +24,7 @@ _MODULES: Final = (
     "callgate.testing",
     "callgate.tools.dialects",
     "callgate.tools.spill",
+    "callgate.workflow",
 )
 _KEYWORDS: Final = (
     "callgate.tools.options.ToolOptions",
