@@ -65,6 +65,7 @@ class Carrier:
             StoreError: the journal did not take a record. A call whose start it did not take has not run.
         """
         while True:
+            gated.at = self.clock()
             inner = gated.request()
             inner.guard = partial(self._guard, gated)
             if gated.asks is not None or gated.approval is not None:

@@ -49,7 +49,7 @@ class GatedCall:
     """Be one call under way. The attributes that most calls do not set are class attributes, as in `Call`.
 
     `claim` is the place in the journal that its next record takes, with that `number`; `started` tells whether the tool's
-    start has been recorded under it, `judged` whether it may be. `approval` is set for a call that a person has approved.
+    start has been recorded under it, `at` when the attempt began (seconds since the epoch), `judged` whether it may be. `approval` is set for a call that a person has approved.
     """
 
     run_id: str | None = None
@@ -57,6 +57,7 @@ class GatedCall:
     thread_id: str | None = None
     dry_run: bool = False
     where: str | None = None
+    at: float = 0.0
     number: int = 0
     attempt: int = 1
     started: bool = False
@@ -146,7 +147,7 @@ class GatedCall:
 
     def record(self) -> JournalRecord:
         """Write the record of the start."""
-        return self._record("started", self.claim, self.inner.started_at)
+        return self._record("started", self.claim, self.at)
 
     def asked(self, approval: ApprovalRecord) -> JournalRecord:
         """Write the record of a request for approval."""
