@@ -49,7 +49,8 @@ class GatedCall:
     """Be one call under way. The attributes that most calls do not set are class attributes, as in `Call`.
 
     `claim` is the place in the journal that its next record takes, with that `number`; `started` tells whether the tool's
-    start has been recorded under it, `at` when the attempt began (seconds since the epoch), `judged` whether it may be. `approval` is set for a call that a person has approved.
+    start has been recorded under it, `judged` whether it may be, and `at` when the attempt began, in seconds since the epoch.
+    `approval` is set for a call that a person has approved.
     """
 
     run_id: str | None = None
