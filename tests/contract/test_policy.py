@@ -173,6 +173,15 @@ def test_a1_a_gate_needs_a_policy():
     with pytest.raises(UsageError, match="AllowAll"):
         Gate(ToolRegistry(tools), policy=None)
 
+    class Half:
+        def decide(self, call):
+            return Decision.allow()
+
+    with pytest.raises(UsageError, match=r"bind.*subclass of ToolPolicy"):
+        Gate(ToolRegistry(tools), policy=Half())
+    with pytest.raises(UsageError, match="ToolRegistry"):
+        Gate(tools, policy=AllowAll())
+
 
 async def test_a1_the_rules_pass_the_suite_of_policies():
     _, tools = shop()

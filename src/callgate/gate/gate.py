@@ -474,8 +474,11 @@ class Gate:
 def _check_parts(registry: object, policy: object) -> None:
     if not isinstance(registry, ToolRegistry):
         raise UsageError(f"a gate goes around a ToolRegistry, not {type(registry).__name__}")
-    if not callable(getattr(policy, "decide", None)):
-        raise UsageError("a gate needs a policy with decide(call); to let every call through, write policy=AllowAll()")
+    if policy is None:
+        raise UsageError("a gate needs a policy; to let every call through, write policy=AllowAll()")
+    for name in ("bind", "resolve", "decide", "assert_offered_in_step"):
+        if not callable(getattr(policy, name, None)):
+            raise UsageError(f"a policy needs {name}(…): make {type(policy).__name__} a subclass of ToolPolicy")
 
 
 def _decided_already(approval: ApprovalRecord) -> ConflictError:
