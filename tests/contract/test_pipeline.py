@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import queue
+import re
 import threading
 import time
 import weakref
@@ -125,6 +126,36 @@ def test_p1_a_registered_name_outside_the_offer_is_403(call, offer):
 
 def test_p1_an_unknown_name_outside_the_offer_is_403_as_well(call):
     assert failure(call, ToolRegistry([named("a")]), "z", tools=["a"]).status == 403
+
+
+@pytest.mark.parametrize("offer", [None, ["alias"]], ids=["catalog", "offer"])
+def test_p1_a_tool_passed_for_its_name_is_refused_with_the_name(call, offer):
+    def work() -> int:
+        return 1
+
+    things = [tool(name="alias")(work), named("b")]
+    registry = ToolRegistry(things)
+    error = failure(call, registry, things[0], tools=offer)
+    assert "(function, not a name: pass its name, 'alias')" in str(error)
+    assert registry.events[-1].tool == "(function, not a name)"
+    if offer is None:
+        assert "(Tool, not a name: pass its name, 'b')" in str(failure(call, registry, things[1]))
+
+
+def test_p1_a_thing_passed_for_a_name_names_no_tool_that_the_call_cannot_run(call):
+    things = [named("a"), named("b")]
+    assert "'(Tool, not a name)'" in str(failure(call, ToolRegistry(things), things[1], tools=["a"]))
+    assert "'(function, not a name)'" in str(failure(call, ToolRegistry(things), named))
+
+
+@pytest.mark.parametrize(
+    ("offer", "says"),
+    [("a", "a list of tools or of their names, not a text: pass [name]"), (named("a"), "their names, not Tool: pass [tool]")],
+    ids=["text", "tool"],
+)
+def test_p1_one_thing_is_no_offer(call, offer, says):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        call(ToolRegistry([named("a")]), "a", tools=offer)
 
 
 def test_p1_an_empty_offer_offers_nothing(call):
@@ -2026,6 +2057,7 @@ def test_p12_an_argument_that_no_call_has_is_refused(call):
     with pytest.raises(UsageError) as caught:
         call(ToolRegistry([divide]), "divide", {"a": 1}, user_contxt=1)
     assert "user_contxt" in str(caught.value)
+    assert "a tool's own arguments go as one mapping after the name" in str(caught.value)
 
 
 def test_p12_what_one_call_carries_does_not_reach_the_next(call):

@@ -1,5 +1,6 @@
 """Rows R1 to R8 of the contract: the catalog and what it is configured with."""
 
+import re
 import threading
 
 import pytest
@@ -201,6 +202,19 @@ def test_r3_the_refusal_is_the_programs_error_and_never_a_models():
 @pytest.fixture
 def three():
     return ToolRegistry([named("c"), named("a"), named("b")])
+
+
+@pytest.mark.parametrize(
+    ("tools", "says"),
+    [
+        ("add", "a list of tools, not a text: names are accepted where a call is offered tools"),
+        (named("add"), "a list of tools, not Tool: pass [tool]"),
+    ],
+    ids=["text", "tool"],
+)
+def test_r2_one_thing_is_no_list_of_tools(tools, says):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        ToolRegistry(tools)
 
 
 def test_r4_get_gives_the_tool_or_none(three):

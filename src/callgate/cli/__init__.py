@@ -12,6 +12,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in {"typer", "rich"}:
             raise
-        sys.stderr.write(f"callgate: the command line needs {error.name}; install it with: pip install 'callgate[cli]'\n")
+        advice = "install callgate with its extra cli, for example: pip install '/path/to/clone[cli]'"
+        sys.stderr.write(f"callgate: the command line needs {error.name}; {advice}\n")
         raise SystemExit(2) from error
     app(prog_name="callgate")

@@ -70,11 +70,20 @@ def options(
     log: Annotated[bool, typer.Option("--log", help="Show the log on stderr, with the exception of a tool that failed.")] = False,
 ) -> None:
     """Look at the tools of a file or module, call one as a model would, and check their definitions."""
-    logging.getLogger("callgate").addHandler(logging.StreamHandler() if log else logging.NullHandler())
+    _add_handler(logging.StreamHandler() if log else logging.NullHandler())
     codecs.register_error(_ESCAPED, _json_escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ESCAPED)
+
+
+def _add_handler(handler: logging.Handler) -> None:
+    logging.getLogger("callgate").addHandler(handler)
+
+
+def _show_log(context: typer.Context, wanted: bool) -> None:
+    if wanted and not context.find_root().params["log"]:
+        _add_handler(logging.StreamHandler())
 
 
 _ESCAPED: Final = "callgate.escaped"
@@ -117,6 +126,7 @@ def call(
         float | None, typer.Option("--timeout-s", min=0, help="A time limit in seconds, before the tool's.")
     ] = None,
     as_json: AsJson = False,
+    _log: Annotated[bool, typer.Option("--log", help="Show the log, as before the command.", callback=_show_log)] = False,
 ) -> None:
     """Call a tool as a model would: its text on stdout, the receipt on stderr.
 

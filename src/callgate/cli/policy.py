@@ -1,15 +1,17 @@
 """`callgate policy`: check a policy against tools, and explain how it judges a call."""
 
 import time
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from callgate.cli.shared import AsJson, Target, emit, refuse, registry_of
-from callgate.errors import PolicyError, ToolError
-from callgate.policy import PolicyCall, Rule, RulePolicy
+from callgate.errors import PolicyError, ToolError, UsageError
+from callgate.policy import CedarPolicy, Considered, Decision, PolicyCall, RulePolicy
+from callgate.registry import ToolRegistry
 from callgate.tools.plain_arguments import plain_arguments
 from callgate.values import Caller
 
@@ -17,16 +19,22 @@ __all__ = ("policy_app",)
 
 policy_app = typer.Typer(help="Check a policy, and explain how it judges a call.", no_args_is_help=True)
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A TOML file of rules.", show_default=False)]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="A TOML file of rules, or a .cedar file of policies.", show_default=False)
+]
 FOUND = 1
+_STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
 
 
-def _load(file: str, target: str | None) -> RulePolicy:
+def _load(file: str, registry: ToolRegistry | None) -> RulePolicy | CedarPolicy:
+    tools = None if registry is None else registry.list()
     try:
-        return RulePolicy.load(file, tools=None if target is None else registry_of(target).list())
+        return CedarPolicy.load(file, tools=tools) if file.endswith(".cedar") else RulePolicy.load(file, tools)
     except PolicyError as error:
         typer.echo(error.user_message, err=True)
         raise typer.Exit(FOUND) from error
+    except UsageError as error:
+        refuse(error.user_message)
 
 
 @policy_app.command()
@@ -38,11 +46,12 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Load a policy, and check that the tools, kinds, tags and arguments in it exist; exit with 1 when not."""
-    policy = _load(file, target)
-    counts = {"rules": len(policy.rules), "budgets": len(policy.budgets), "digest": policy.digest}
-    emit(
-        counts if as_json else Text(f"{len(policy.rules)} rules and {len(policy.budgets)} budgets, nothing found", style="green")
-    )
+    policy = _load(file, None if target is None else registry_of(target))
+    budgets = len(policy.budgets) if isinstance(policy, RulePolicy) else 0
+    if as_json:
+        emit({"rules": len(policy.rules), "budgets": budgets, "digest": policy.digest})
+        return
+    emit(Text(f"{len(policy.rules)} rules and {budgets} budgets, nothing found", style="green"))
 
 
 @policy_app.command()
@@ -54,40 +63,80 @@ def explain(
     caller: Annotated[str, typer.Option(help="On whose behalf.")] = "somebody",
     role: Annotated[list[str] | None, typer.Option(help="A role of the caller; may be repeated.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="What the run has read; may be repeated.")] = None,
-    at: Annotated[float | None, typer.Option(help="The moment, in seconds since the epoch.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="The moment, as 2030-01-31T12:00:00Z or in seconds since the epoch.", show_default="now")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="List the rules about other tools as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tell which rule decides a call, and why the others about its tool do not."""
-    registry, policy = registry_of(target), _load(file, target)
-    try:
-        call = registry.read(name, arguments, approved=True)
-    except ToolError as error:
-        refuse(error.user_message)
+    """Tell which rule decides a call, and why the others do not."""
+    registry = registry_of(target)
+    policy = _load(file, registry)
+    call = _call_of(registry, name, arguments)
     judged = PolicyCall(
         call.tool,
         plain_arguments(call.tool, call.arguments, call.text),
         Caller(caller, tuple(role or ())),
-        time.time() if at is None else at,
+        _moment_of(at),
         run_id="(explained)",
         labels=frozenset(label or ()),
     )
-    explained = policy.explain(judged)
-    decision = explained.decision
-    rows = [(rule, "decides" if rule.id in decision.rules else "fits") for rule in explained.fitting]
-    rows += [(rule, "does not fit") for rule in explained.others]
-    if as_json:
-        facts = {"decision": decision.verdict.name.lower(), "reason": decision.reason, "rules": list(decision.rules)}
-        emit({**facts, "considered": [{"id": rule.id, "says": word} for rule, word in rows]})
+    if isinstance(policy, CedarPolicy):
+        _show(policy.decide(judged), (), as_json=as_json)
         return
-    emit(Text(f"{decision.verdict.name} by {', '.join(decision.rules)}" + (f": {decision.reason}" if decision.reason else "")))
-    emit(_table(rows))
+    explained = policy.explain(judged)
+    shown = tuple(each for each in explained.considered if every or each.is_about)
+    _show(explained.decision, shown, as_json=as_json)
 
 
-def _table(rows: list[tuple[Rule, str]]) -> Table:
+def _call_of(registry: ToolRegistry, name: str, arguments: str) -> Any:
+    try:
+        return registry.read(name, arguments, approved=True)
+    except ToolError as error:
+        refuse(error.user_message)
+
+
+def _moment_of(text: str | None) -> float:
+    if text is None:
+        return time.time()
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        refuse(f"--at takes a moment such as 2030-01-31T12:00:00Z, or seconds since the epoch, not {text!r}")
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _show(decision: Decision, shown: tuple[Considered, ...], *, as_json: bool) -> None:
+    word = decision.verdict.name
+    if as_json:
+        rows = [{"id": each.rule.id, "says": _says(each, decision), "why": each.why} for each in shown]
+        facts = {"decision": word.lower(), "reason": decision.reason, "rules": list(decision.rules), "considered": rows}
+        counters = [{"counter": budget.counter, "limit": budget.limit} for budget in decision.budgets]
+        emit({**facts, "budgets": counters})
+        return
+    by = f" by {', '.join(decision.rules)}" if decision.rules else ""
+    emit(Text(f"{word}{by}" + (f": {decision.reason}" if decision.reason else ""), style=_STYLES[word.lower()]))
+    if shown:
+        emit(_table(shown, decision))
+
+
+def _says(each: Considered, decision: Decision) -> str:
+    if not each.is_about:
+        return "not about it"
+    if not each.fits:
+        return "does not fit"
+    return "decides" if each.rule.id in decision.rules else "fits"
+
+
+def _table(shown: tuple[Considered, ...], decision: Decision) -> Table:
     table = Table(header_style="bold")
-    for column in ("rule", "decision", "says", "when"):
+    for column in ("rule", "decision", "says", "why"):
         table.add_column(column, overflow="fold")
-    for rule, word in rows:
-        cells = (rule.id, rule.decision.name.lower(), word, "; ".join(map(str, rule.when)))
+    for each in shown:
+        cells = (each.rule.id, each.rule.decision.name.lower(), _says(each, decision), each.why)
         table.add_row(*(Text(cell) for cell in cells))
     return table

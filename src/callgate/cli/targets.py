@@ -73,11 +73,13 @@ def _found_registry(target: str) -> ToolRegistry:
 
 def _check_module_name(place: str, target: str) -> None:
     """Refuse what cannot be a module before Python is asked for it, whose own words would not help."""
-    if all(part.isidentifier() for part in place.split(".")) and not Path(place).is_file():
-        return
+    has_source = Path(f"{place}.py").is_file()
+    if all(part.isidentifier() for part in place.split(".")) and (has_source or not Path(place).is_file()):
+        return  # a program `tools` beside `tools.py` does not hide the module
     wanted = "a target is file.py, file.py:attribute, module or module:attribute"
-    if Path(f"{place}.py").is_file():
-        raise TargetError(f"{place!r} is no module name; did you mean {f'{place}.py'!r}? {wanted}")
+    if has_source:
+        meant = f"{place}.py{target.removeprefix(place)}"
+        raise TargetError(f"{place!r} is no module name; did you mean {meant!r}? {wanted}")
     what = "is a folder" if place and Path(place).is_dir() else "is no .py file" if Path(place).is_file() else "is no module name"
     raise TargetError(f"{place or target!r} {what}; {wanted}")
 

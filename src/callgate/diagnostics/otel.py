@@ -51,8 +51,8 @@ def _api() -> _Api:
     try:
         from opentelemetry import context, trace  # noqa: PLC0415 - an optional extra
     except ImportError as error:
-        msg = "OpenTelemetryDestination needs the package opentelemetry-api: pip install 'callgate[otel]'"
-        raise UsageError(msg) from error
+        advice = "install callgate with its extra otel, for example: pip install '/path/to/clone[otel]'"
+        raise UsageError(f"OpenTelemetryDestination needs the package opentelemetry-api; {advice}") from error
     return _Api(
         tracer=lambda: trace.get_tracer("callgate"),
         internal=trace.SpanKind.INTERNAL,

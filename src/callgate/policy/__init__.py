@@ -4,9 +4,11 @@ from callgate.policy.budgets import BudgetRule
 from callgate.policy.cedar import CedarPolicy
 from callgate.policy.conditions import Condition
 from callgate.policy.decision import Budget, Decision, OfferRequest, PolicyCall, Verdict
+from callgate.policy.explanation import Considered, Explanation
 from callgate.policy.protocol import AllowAll, ToolPolicy
-from callgate.policy.rule_policy import Explanation, RulePolicy
-from callgate.policy.rules import Rule, TimeWindow
+from callgate.policy.rule_policy import RulePolicy
+from callgate.policy.rules import Rule
+from callgate.policy.times import TimeWindow
 
 __all__ = (
     "AllowAll",
@@ -14,6 +16,7 @@ __all__ = (
     "BudgetRule",
     "CedarPolicy",
     "Condition",
+    "Considered",
     "Decision",
     "Explanation",
     "OfferRequest",

@@ -2,37 +2,62 @@
 
 import json
 import tomllib
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, runtime_checkable
 
 from callgate.errors import PolicyError
 from callgate.policy.budgets import BudgetRule
-from callgate.policy.checking import check_rules
+from callgate.policy.checking import fault_of_ids, fault_of_roles, first_fault
 from callgate.policy.decision import Budget, Decision, OfferRequest, PolicyCall, Verdict
-from callgate.policy.lines import line_of
+from callgate.policy.explanation import Explanation, considered
+from callgate.policy.facts import FactError, Reader, read_list, read_table, texts_of
+from callgate.policy.lines import Way, lines_of, nearest, syntax_line
+from callgate.policy.plans import Plan, RuleIndex, asked_by, said_by
 from callgate.policy.protocol import ToolPolicy
 from callgate.policy.rules import Rule, verdict_of
-from callgate.tools.tool import Tool
+from callgate.tools.tool import Tool, as_tool
 
-__all__ = ("Explanation", "RulePolicy")
+__all__ = ("RulePolicy", "Tools")
 
-_KEPT_TOOLS: Final = 20_000
-_TOP_KEYS: Final = frozenset({"default", "rule", "budget", "roles"})
+_KEPT_OFFERS: Final = 64
 _DEFAULT_REASON: Final = "no rule of the policy allows it"
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Tell how a call was judged: the decision, the rules that fit, and those about the tool that did not."""
+@runtime_checkable
+class _Listing(Protocol):
+    """Be a registry, of which only the list of its tools is asked for: a policy does not know registries (contract row A2)."""
 
-    decision: Decision
-    fitting: tuple[Rule, ...]
-    others: tuple[Rule, ...]
+    def list(self) -> Sequence[Tool[Any, Any]]:
+        """Give the tools."""
+        ...
+
+
+Tools = Iterable[object] | _Listing
+"""Tools to check a policy against: a registry, or tools and what can be made into one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Say where a policy is written."""
+
+    file: str | None = None
+    lines: Mapping[Way, int] = field(default_factory=dict[Way, int])
+
+    def error(self, reason: str, way: Way) -> PolicyError:
+        """Make the error of what stands at the end of a way."""
+        return PolicyError(reason, file=self.file, line=nearest(self.lines, way))
+
+
+@dataclass(frozen=True, slots=True)
+class _Offers:
+    """Keep what was offered of one catalog, by what the rules look at in a request."""
+
+    catalog: Sequence[Tool[Any, Any]]
+    by_request: dict[object, tuple[Tool[Any, Any], ...]]
 
 
 class RulePolicy(ToolPolicy):
@@ -53,25 +78,25 @@ class RulePolicy(ToolPolicy):
         default: str = "deny",
         budgets: Iterable[BudgetRule] = (),
         roles: Iterable[str] | None = None,
-        tools: Iterable[Tool[Any, Any]] | None = None,
+        tools: Tools | None = None,
     ) -> None:
         self._rules = tuple(rules)
         self._budgets = tuple(budgets)
         self._default = Decision(verdict_of(default, "default"), _DEFAULT_REASON if default != "allow" else "", ("default",))
-        self._roles = None if roles is None else frozenset(roles)
-        self._places: dict[str, tuple[str, int]] = {}
-        self._about: OrderedDict[Tool[Any, Any], tuple[tuple[Rule, ...], tuple[BudgetRule, ...]]] = OrderedDict()
-        self._said = {rule.id: Decision(rule.decision, rule.reason, (rule.id,)) for rule in self._rules}
-        seen: set[str] = set()
-        for name in [rule.id for rule in self._rules] + [budget.id for budget in self._budgets]:
-            if name in seen:
-                raise PolicyError(f"two rules have the id {name!r}")
-            seen.add(name)
+        self._roles = None if roles is None else _roles_of(roles if isinstance(roles, str) else tuple(roles))
+        self._written = _Written()
+        fault = fault_of_ids(self._rules, self._budgets) or fault_of_roles(self._rules, self._roles)
+        if fault is not None:
+            raise FactError(fault.reason, *fault.way)
+        self._index = RuleIndex(self._rules, self._budgets, self._default)
+        self._asks = _Asks.of(self._rules)
+        self._offers = _Offers([], {})
+        self._said = {rule.id: said_by(rule) for rule in self._rules}
         if tools is not None:
-            self.bind(tuple(tools))
+            self.bind(_catalog_of(tools))
 
     @classmethod
-    def load(cls, path: str | PathLike[str], *, tools: Iterable[Tool[Any, Any]] | None = None) -> "RulePolicy":
+    def load(cls, path: str | PathLike[str], tools: Tools | None = None) -> "RulePolicy":
         """Load a policy from a TOML file: `default`, `[[rule]]`, `[[budget]]` and, to close the world of roles, `roles`.
 
         Raises:
@@ -85,7 +110,7 @@ class RulePolicy(ToolPolicy):
         return cls.parse(text, file=file, tools=tools)
 
     @classmethod
-    def parse(cls, text: str, *, file: str = "policy.toml", tools: Iterable[Tool[Any, Any]] | None = None) -> "RulePolicy":
+    def parse(cls, text: str, *, file: str = "policy.toml", tools: Tools | None = None) -> "RulePolicy":
         """Make a policy of TOML text; `file` is its name in errors.
 
         Raises:
@@ -94,27 +119,16 @@ class RulePolicy(ToolPolicy):
         try:
             facts = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise PolicyError(f"it is no TOML: {error}", file=file) from error
-        unknown = facts.keys() - _TOP_KEYS
-        if unknown:
-            key = min(unknown)
-            known = ", ".join(sorted(_TOP_KEYS))
-            raise PolicyError(f"unknown key {key!r}; known are {known}", file=file, line=line_of(text, None, 0, key))
-        rules = _all_of(text, file, facts, "rule", Rule.of)
-        budgets = _all_of(text, file, facts, "budget", BudgetRule.of)
+            raise PolicyError(f"it is no TOML: {error}", file=file, line=syntax_line(error, text)) from error
+        written = _Written(file, lines_of(text))
         try:
-            policy = cls(rules, default=facts.get("default", "deny"), budgets=budgets, roles=facts.get("roles"))
-        except PolicyError as error:
-            raise PolicyError(error.reason, file=file, line=line_of(text, None, 0, "default")) from error
-        policy._places = {
-            each.id: (file, line_of(text, kind, place, None))
-            for kind, each, place in [
-                *(("rule", rule, place) for place, rule in enumerate(rules)),
-                *(("budget", budget, place) for place, budget in enumerate(budgets)),
-            ]
-        }
+            given = read_table(facts, "a policy", _READERS)
+            policy = cls(given.pop("rule", ()), budgets=given.pop("budget", ()), **given)
+        except FactError as error:
+            raise written.error(error.reason, error.at) from error
+        policy._written = written
         if tools is not None:
-            policy.bind(tuple(tools))
+            policy.bind(_catalog_of(tools))
         return policy
 
     @property
@@ -129,9 +143,14 @@ class RulePolicy(ToolPolicy):
 
     @property
     def digest(self) -> str:
-        """The same for the same rules and budgets (SHA-256 in hex)."""
-        covered = [repr(self._default), [_facts(rule) for rule in self._rules], [_facts(each) for each in self._budgets]]
-        return sha256(json.dumps(covered, default=str).encode()).hexdigest()
+        """The same for the same rules, budgets, roles and default (SHA-256 in hex)."""
+        covered = [
+            self._default.verdict.name,
+            None if self._roles is None else sorted(self._roles),
+            [_facts(rule) for rule in self._rules],
+            [_facts(each) for each in self._budgets],
+        ]
+        return sha256(json.dumps(covered).encode()).hexdigest()
 
     def bind(self, catalog: Sequence[Tool[Any, Any]], /) -> None:
         """Check the rules against the tools that there are; an empty catalog closes nothing.
@@ -139,60 +158,106 @@ class RulePolicy(ToolPolicy):
         Raises:
             PolicyError: a rule is about what no tool has.
         """
-        if catalog:
-            check_rules(self._rules, self._budgets, catalog, self._roles, self._places)
+        fault = first_fault(self._rules, self._budgets, catalog) if catalog else None
+        if fault is not None:
+            raise self._written.error(fault.reason, fault.way)
 
     def resolve(self, catalog: Sequence[Tool[Any, Any]], request: OfferRequest, /) -> Sequence[Tool[Any, Any]]:
         """Offer what some call of this caller could be allowed or asked about; what is denied whatever it says is hidden."""
-        return [tool for tool in catalog if self._may_be_called(tool, request)]
+        offers, given = self._offers, list(catalog)
+        if offers.catalog != given:
+            offers = self._offers = _Offers(given, {})
+        asked = self._asks.key_of(request)
+        offered = offers.by_request.get(asked)
+        if offered is None:
+            if len(offers.by_request) >= _KEPT_OFFERS:
+                offers.by_request.clear()
+            offered = offers.by_request[asked] = self._offered(given, request)
+        return offered
 
-    def _may_be_called(self, tool: Tool[Any, Any], request: OfferRequest) -> bool:
-        opened = self._default.verdict is not Verdict.DENY
-        for rule in self._rules_about(tool)[0]:
-            if not rule.is_for(request):
-                continue
-            if rule.decision is not Verdict.DENY:
-                opened = True
-            elif not rule.when:
-                return False
-        return opened
-
-    def _rules_about(self, tool: Tool[Any, Any]) -> tuple[tuple[Rule, ...], tuple[BudgetRule, ...]]:
-        """Give the rules about a tool, the strictest first, and the budgets: found once for each tool."""
-        found = self._about.get(tool)
-        if found is None:
-            about = sorted((rule for rule in self._rules if rule.is_about(tool)), key=lambda rule: -rule.decision)
-            found = tuple(about), tuple(each for each in self._budgets if each.is_about(tool.name))
-            self._about[tool] = found
-            while len(self._about) > _KEPT_TOOLS:
-                self._about.popitem(last=False)
-        return found
+    def _offered(self, catalog: Sequence[Tool[Any, Any]], request: OfferRequest) -> tuple[Tool[Any, Any], ...]:
+        answers: dict[Plan, bool] = {}
+        offered: list[Tool[Any, Any]] = []
+        for tool in catalog:
+            plan = self._index.plan_of(tool)
+            answer = answers.get(plan)
+            if answer is None:
+                answer = answers[plan] = plan.may_be_called(request, self._default.verdict)
+            if answer:
+                offered.append(tool)
+        return tuple(offered)
 
     def decide(self, call: PolicyCall, /) -> Decision:
         """Judge one call: the strictest rule that fits speaks, with the other rules of its kind that fit."""
-        rules, budgets = self._rules_about(call.tool)
-        said: Rule | None = None
-        for rule in rules:
-            if said is not None and (rule.decision is not Verdict.ASK or said.decision is not Verdict.ASK):
+        plan = self._index.known(call.tool) or self._index.plan_of(call.tool)
+        decision = plan.decision or self._judged(plan, call)
+        return decision if not plan.budgets else _with(decision, plan.budgets, call)
+
+    def _judged(self, plan: Plan, call: PolicyCall) -> Decision:
+        asking: list[Rule] = []
+        for rule in plan.rules:
+            if asking and rule.decision is Verdict.ALLOW:
                 break
             if rule.fits(call):
-                if said is not None:
-                    return self._asked(call, rules, budgets)
-                said = rule
-        decision = self._default if said is None else self._said[said.id]
-        return decision if not budgets else _with(decision, budgets, call)
-
-    def _asked(self, call: PolicyCall, rules: tuple[Rule, ...], budgets: tuple[BudgetRule, ...]) -> Decision:
-        """Give an ASK with every rule that asks, because an approval covers those rules and no other."""
-        asking = [rule for rule in rules if rule.decision is Verdict.ASK and rule.fits(call)]
-        reasons = "; ".join(dict.fromkeys(rule.reason for rule in asking if rule.reason))
-        return _with(Decision(Verdict.ASK, reasons, tuple(rule.id for rule in asking)), budgets, call)
+                if rule.decision is not Verdict.ASK:
+                    return self._said[rule.id]
+                asking.append(rule)
+        if not asking:
+            return self._default
+        return self._said[asking[0].id] if len(asking) == 1 else asked_by(asking)
 
     def explain(self, call: PolicyCall) -> Explanation:
-        """Tell which rules decided a call and which, although they are about its tool, did not fit."""
-        rules = self._rules_about(call.tool)[0]
-        fitting = tuple(rule for rule in rules if rule.fits(call))
-        return Explanation(self.decide(call), fitting, tuple(rule for rule in rules if rule not in fitting))
+        """Tell which rules decided a call, and of every other one why it did not."""
+        rules = sorted(self._rules, key=lambda rule: -rule.decision)
+        return Explanation(self.decide(call), tuple(considered(rule, call) for rule in rules))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """Say what the rules look at in a request for an offer: two requests that are alike in it get the same offer."""
+
+    callers: bool
+    roles: frozenset[str]
+    labels: frozenset[str]
+    times: tuple[Rule, ...]
+
+    @classmethod
+    def of(cls, rules: Sequence[Rule]) -> "_Asks":
+        return cls(
+            any(rule.callers for rule in rules),
+            frozenset(role for rule in rules for role in rule.roles),
+            frozenset(label for rule in rules for label in rule.labels),
+            tuple(rule for rule in rules if rule.time is not None),
+        )
+
+    def key_of(self, request: OfferRequest) -> object:
+        return (
+            request.caller.subject if self.callers else None,
+            self.roles.intersection(request.caller.roles),
+            self.labels & request.labels,
+            tuple(rule.time is None or rule.time.holds(request.now) for rule in self.times),
+        )
+
+
+def _roles_of(roles: object) -> frozenset[str]:
+    return frozenset(() if roles in ((), []) else texts_of("roles")(roles))
+
+
+def _catalog_of(tools: Tools) -> tuple[Tool[Any, Any], ...]:
+    return tuple(as_tool(tool) for tool in (tools.list() if isinstance(tools, _Listing) else tools))
+
+
+def _default_of(word: object) -> object:
+    verdict_of(word, "default")
+    return word
+
+
+_READERS: Final[Mapping[str, Reader]] = {
+    "default": _default_of,
+    "roles": _roles_of,
+    "rule": lambda tables: read_list(tables, "write each rule as [[rule]]", Rule.of),
+    "budget": lambda tables: read_list(tables, "write each budget as [[budget]]", BudgetRule.of),
+}
 
 
 def _with(decision: Decision, budgets: tuple[BudgetRule, ...], call: PolicyCall) -> Decision:
@@ -203,34 +268,4 @@ def _with(decision: Decision, budgets: tuple[BudgetRule, ...], call: PolicyCall)
 
 
 def _facts(each: Rule | BudgetRule) -> dict[str, str]:
-    return {one.name: repr(getattr(each, one.name)) for one in fields(each)}
-
-
-def _all_of(text: str, file: str, facts: Mapping[str, Any], kind: str, make: Any) -> list[Any]:
-    tables = facts.get(kind, [])
-    if not isinstance(tables, list):
-        raise PolicyError(f"write each {kind} as [[{kind}]]", file=file, line=line_of(text, None, 0, kind))
-    made: list[Any] = []
-    for place, table in enumerate(cast("list[object]", tables)):
-        try:
-            made.append(make(_table(table, kind)))
-        except PolicyError as error:
-            line = line_of(text, kind, place, _key_in(error.reason, table))
-            raise PolicyError(error.reason, file=file, line=line) from error
-    return made
-
-
-def _table(table: object, kind: str) -> dict[str, Any]:
-    if not isinstance(table, dict):
-        raise PolicyError(f"write each {kind} as [[{kind}]]")
-    return cast("dict[str, Any]", table)
-
-
-def _key_in(reason: str, table: object) -> str | None:
-    """Find the key of a table that an error is about, for its line."""
-    keys = cast("dict[str, object]", table) if isinstance(table, dict) else {}
-    spoken = [key for key in keys if f"{key!r}" in reason or reason.startswith(f"{key} ")]
-    if spoken:
-        return spoken[0]
-    nested = ("condition", "when"), ("operator", "when"), ("path", "when"), ("time", "time"), ("day", "time")
-    return next((key for word, key in nested if word in reason and key in keys), None)
+    return {one.name: repr(getattr(each, one.name)) for one in fields(each) if one.init}

@@ -1,21 +1,21 @@
 """A rule of a policy: which calls it is about, and what it says of them. Source: contract row A1; docs/adr/0010."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from callgate.errors import PolicyError
 from callgate.policy.conditions import Condition, Judgement, judge
 from callgate.policy.decision import OfferRequest, PolicyCall, Verdict
-from callgate.policy.globs import matches
+from callgate.policy.facts import FactError, read_at, read_list, read_table, text_of, texts_of
+from callgate.policy.globs import Names
+from callgate.policy.times import TimeWindow
 from callgate.tools.tool import Tool
 
-__all__ = ("Rule", "TimeWindow", "verdict_of")
+__all__ = ("Fit", "Rule", "verdict_of")
 
 _VERDICTS: Final = {"allow": Verdict.ALLOW, "ask": Verdict.ASK, "deny": Verdict.DENY}
-_DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_LISTS: Final = ("tools", "kinds", "tags", "callers", "roles", "labels")
 
 
 def verdict_of(word: Any, what: str = "decision") -> Verdict:
@@ -24,58 +24,23 @@ def verdict_of(word: Any, what: str = "decision") -> Verdict:
     Raises:
         PolicyError: it is not "allow", "ask" or "deny".
     """
-    if word not in _VERDICTS:
+    if not isinstance(word, str) or word not in _VERDICTS:
         raise PolicyError(f'{what} must be "allow", "ask" or "deny", not {word!r}')
     return _VERDICTS[word]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindow:
-    """Hold on some days and hours: `days` are "mon" to "sun" (empty: all), `start` and `end` are "09:00" and the like.
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Hold what a rule compares with, made for being asked often; None where every call fits."""
 
-    `end` before `start` goes past midnight, and the day is then that of the beginning. `zone` names a time zone.
-
-    Raises:
-        PolicyError: a value cannot be.
-    """
-
-    days: tuple[str, ...] = ()
-    start: str = "00:00"
-    end: str = "24:00"
-    zone: str = "UTC"
-
-    def __post_init__(self) -> None:
-        unknown = [day for day in self.days if day not in _DAYS]
-        if unknown:
-            raise PolicyError(f"unknown day {unknown[0]!r}; known are {', '.join(_DAYS)}")
-        _minutes(self.start)
-        _minutes(self.end)
-        try:
-            ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise PolicyError(f"unknown time zone {self.zone!r}") from error
-
-    def holds(self, now: float) -> bool:
-        """Tell whether a moment (seconds since the epoch) is inside."""
-        local = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(self.zone))
-        minute, day = local.hour * 60 + local.minute, local.weekday()
-        start, end = _minutes(self.start), _minutes(self.end)
-        if start < end:
-            return start <= minute < end and self._has(day)
-        return (minute >= start and self._has(day)) or (minute < end and self._has((day - 1) % 7))
-
-    def _has(self, day: int) -> bool:
-        return not self.days or _DAYS[day] in self.days
-
-
-def _minutes(text: object) -> int:
-    hours, colon, minutes = text.partition(":") if isinstance(text, str) else ("", "", "")
-    if not (colon and hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2):
-        raise PolicyError(f'a time of the day is written as "09:30", not {text!r}')
-    total = int(hours) * 60 + int(minutes)
-    if int(minutes) > 59 or total > 24 * 60:
-        raise PolicyError(f'a time of the day is between "00:00" and "24:00", not {text!r}')
-    return total
+    tools: Names | None
+    callers: Names | None
+    kinds: frozenset[str] | None
+    tags: frozenset[str] | None
+    roles: frozenset[str] | None
+    labels: frozenset[str] | None
+    conditions: tuple[Condition, ...]
+    is_static: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +66,21 @@ class Rule:
     when: tuple[Condition, ...] = ()
     time: TimeWindow | None = None
     reason: str = ""
-    _dynamic: bool = field(init=False, repr=False, compare=False, default=False)
+    _fit: Fit = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        name = cast("object", self.id)
-        if not isinstance(name, str) or not name:
-            raise PolicyError(f"a rule needs an id that is a text, not {name!r}")
-        for key in ("tools", "kinds", "tags", "callers", "roles", "labels"):
-            object.__setattr__(self, key, _texts(key, getattr(self, key)))
-        reason = cast("object", self.reason)
-        if not isinstance(reason, str):
-            raise PolicyError(f"reason must be a text, not {reason!r}")
-        dynamic = bool(self.callers or self.roles or self.labels or self.when or self.time)
-        object.__setattr__(self, "_dynamic", dynamic)
+        if not isinstance(cast("object", self.id), str) or not self.id:
+            raise FactError(f"a rule needs an id that is a text, not {self.id!r}", "id")
+        if not isinstance(cast("object", self.decision), Verdict):
+            raise FactError(f"decision must be a Verdict, not {self.decision!r}", "decision")
+        for key in _LISTS:
+            value = getattr(self, key)
+            object.__setattr__(self, key, () if value == () else read_at(texts_of(key), value, key))
+        object.__setattr__(self, "when", read_list(self.when, "when must be a list of conditions", _as_condition))
+        if not isinstance(cast("object", self.time), TimeWindow | None):
+            raise FactError(f"time must be a TimeWindow, not {self.time!r}", "time")
+        read_at(text_of("reason"), self.reason, "reason")
+        object.__setattr__(self, "_fit", _fit_of(self))
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Rule":
@@ -122,69 +89,79 @@ class Rule:
         Raises:
             PolicyError: a key is unknown or missing, or a value cannot be.
         """
-        given = dict(facts)
-        unknown = given.keys() - _KEYS
-        if unknown:
-            raise PolicyError(f"unknown key {min(unknown)!r} in a rule; known are {', '.join(sorted(_KEYS))}")
-        for key in ("id", "decision"):
-            if key not in given:
-                raise PolicyError(f"a rule needs {key!r}")
-        given["decision"] = verdict_of(given["decision"])
-        when = given.get("when", ())
-        if not isinstance(when, list | tuple):
-            raise PolicyError(f"when must be a list of conditions, not {when!r}")
-        given["when"] = tuple(Condition.of(each) for each in cast("list[Mapping[str, object]]", when))
-        if "time" in given:
-            given["time"] = _window(given["time"])
-        return cls(**given)
+        return cls(**read_table(facts, "a rule", _READERS, ("id", "decision")))
+
+    @property
+    def compiled(self) -> "Fit":
+        """What the rule compares with, made for being asked often."""
+        return self._fit
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the rule fits every call of the tools that it is about."""
+        return self._fit.is_static
 
     def is_about(self, tool: Tool[Any, Any]) -> bool:
         """Tell whether the rule is about a tool, whoever calls it with whatever arguments."""
+        fit = self._fit
         return (
-            (not self.tools or any(matches(pattern, tool.name) for pattern in self.tools))
-            and (not self.kinds or tool.kind in self.kinds)
-            and (not self.tags or not tool.tags.isdisjoint(self.tags))
+            (fit.tools is None or fit.tools.have(tool.name))
+            and (fit.kinds is None or tool.kind in fit.kinds)
+            and (fit.tags is None or not fit.tags.isdisjoint(tool.tags))
         )
 
     def is_for(self, call: PolicyCall | OfferRequest) -> bool:
         """Tell whether the rule is about a caller, at a moment, after what the run has read."""
-        caller = call.caller
+        fit = self._fit
         return (
-            (not self.callers or any(matches(pattern, caller.subject) for pattern in self.callers))
-            and (not self.roles or any(role in self.roles for role in caller.roles))
-            and (not self.labels or not call.labels.isdisjoint(self.labels))
+            (fit.roles is None or not fit.roles.isdisjoint(call.caller.roles))
+            and (fit.callers is None or fit.callers.have(call.caller.subject))
+            and (fit.labels is None or not fit.labels.isdisjoint(call.labels))
             and (self.time is None or self.time.holds(call.now))
         )
 
     def fits(self, call: PolicyCall) -> bool:
         """Tell whether the rule speaks of a call to a tool that it is about; what cannot be judged never loosens."""
-        if not self._dynamic:
+        fit = self._fit
+        if fit.is_static:
             return True
         if not self.is_for(call):
             return False
-        wanted = (Judgement.YES,) if self.decision is Verdict.ALLOW else (Judgement.YES, Judgement.UNKNOWN)
-        return all(judge(condition, call.arguments) in wanted for condition in self.when)
+        for condition in fit.conditions:
+            answer = judge(condition, call.arguments)
+            if answer is Judgement.NO or (answer is Judgement.UNKNOWN and self.decision is Verdict.ALLOW):
+                return False
+        return True
 
 
-_KEYS: Final = frozenset(each.name for each in fields(Rule) if each.init)
+def _as_condition(value: object) -> Condition:
+    if not isinstance(value, Condition):
+        raise PolicyError(f"when must hold conditions, not {value!r}")
+    return value
 
 
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, list | tuple | set | frozenset):
-        raise PolicyError(f"{name} must be a list of texts, not {value!r}")
-    texts = tuple(cast("list[object]", value))
-    if not all(isinstance(text, str) and text for text in texts):
-        raise PolicyError(f"{name} must hold texts that are not empty, not {value!r}")
-    return cast("tuple[str, ...]", texts)
+def _conditions_of(value: object) -> tuple[Condition, ...]:
+    return read_list(value, "when must be a list of conditions", Condition.of)
 
 
-def _window(facts: object) -> TimeWindow:
-    if not isinstance(facts, Mapping):
-        raise PolicyError(f'time must be a table such as {{ days = ["mon"], start = "09:00", end = "17:00" }}, not {facts!r}')
-    given = dict(cast("Mapping[str, Any]", facts))
-    unknown = given.keys() - {"days", "start", "end", "zone"}
-    if unknown:
-        raise PolicyError(f"unknown key {min(unknown)!r} in time; known are days, end, start, zone")
-    if "days" in given:
-        given["days"] = _texts("days", given["days"])
-    return TimeWindow(**given)
+_READERS: Final = {
+    "id": text_of("id"),
+    "decision": verdict_of,
+    **{key: texts_of(key) for key in _LISTS},
+    "when": _conditions_of,
+    "time": TimeWindow.of,
+    "reason": text_of("reason"),
+}
+
+
+def _fit_of(rule: Rule) -> Fit:
+    return Fit(
+        tools=Names.of(rule.tools) if rule.tools else None,
+        callers=Names.of(rule.callers) if rule.callers else None,
+        kinds=frozenset(rule.kinds) or None,
+        tags=frozenset(rule.tags) or None,
+        roles=frozenset(rule.roles) or None,
+        labels=frozenset(rule.labels) or None,
+        conditions=rule.when,
+        is_static=not (rule.callers or rule.roles or rule.labels or rule.when or rule.time),
+    )

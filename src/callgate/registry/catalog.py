@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 from callgate.errors import DuplicateToolError, RegistrySealedError, ToolError, ToolNotFoundError, ToolNotOfferedError, UsageError
@@ -81,7 +81,7 @@ class Catalog:
             DuplicateToolError: when a name is taken, in the catalog or twice among `tools`.
             RegistrySealedError: the catalog is sealed.
         """
-        things = listed("tools", tools)
+        things = listed(tools, "tools")
         if self.sealed:
             raise RegistrySealedError(as_tool(things[0]).name if things else "(none)")
         fresh: dict[str, Entry] = {}
@@ -116,7 +116,7 @@ class Catalog:
         if isinstance(tools, Offer):
             return tools
         offered: dict[str, Entry] = {}
-        for item in listed("tools", tools):
+        for item in listed(tools, "tools or of their names"):
             entry = self._named(item) if isinstance(item, str) else self._entry(item)
             if entry is None:
                 continue
@@ -183,8 +183,15 @@ class Catalog:
         known = tuple(self.entries if offer is None else offer)
         kind = ToolNotFoundError if offer is None else ToolNotOfferedError
         if type(name) is not str:
-            return kind(shown_name(name), (), known[:_SHOWN_NAMES])
+            return kind(self._shown_thing(name, known), (), known[:_SHOWN_NAMES])
         return kind(shown_name(name), nearest_names(name[:_SHOWN_LENGTH], known), known[:_SHOWN_NAMES])
+
+    def _shown_thing(self, thing: object, known: Iterable[str]) -> str:
+        """Show what was passed for a name; of a tool that the call could have run, say the name."""
+        entry = self._sources.get(_key(thing)) if type(thing) in {FunctionType, Tool} else None
+        if entry is None or entry.name not in known:
+            return shown_name(thing)
+        return f"({type(thing).__name__}, not a name: pass its name, {entry.name!r})"
 
 
 def _key(thing: object) -> object:
@@ -207,14 +214,17 @@ class _Same:
         return id(self.thing)
 
 
-def listed(what: str, tools: Iterable[object]) -> list[object]:
-    """Give what a host lists as tools.
+def listed(tools: Iterable[object], accepted: str) -> list[object]:
+    """Give what a host lists as tools; `accepted` says of what the list may be.
 
     Raises:
         UsageError: it is one thing and no list.
     """
-    if isinstance(tools, str) or not hasattr(tools, "__iter__"):
-        raise UsageError(f"{what} must be a list of tools or of their names, not {type(tools).__name__}: pass [{what[:-1]}]")
+    if isinstance(tools, str):
+        advice = "pass [name]" if "names" in accepted else "names are accepted where a call is offered tools"
+        raise UsageError(f"tools must be a list of {accepted}, not a text: {advice}")
+    if not hasattr(tools, "__iter__"):
+        raise UsageError(f"tools must be a list of {accepted}, not {type(tools).__name__}: pass [tool]")
     return list(tools)
 
 

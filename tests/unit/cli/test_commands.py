@@ -1,7 +1,9 @@
+import itertools
 import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -85,13 +87,24 @@ def test_a_call_that_fails_does_not_print_the_exceptions_text(tools_file, run):
 
 def test_the_log_with_the_exception_is_shown_when_asked_for(tools_file):
     program, words = [sys.executable, "-m", "callgate.cli"], ["call", tools_file, "fail", '{"text": "x"}']
-    quiet, loud = (
-        subprocess.run([*program, *flags, *words], capture_output=True, text=True, timeout=50, check=False)
-        for flags in ([], ["--log"])
-    )
-    assert (quiet.returncode, loud.returncode) == (ExitCode.TOOL_FAILED, ExitCode.TOOL_FAILED)
-    assert "RuntimeError: hunter2 x" in loud.stderr
-    assert "RuntimeError" not in quiet.stderr
+    told = {
+        (before, after): subprocess.run(
+            [*program, *["--log"] * before, *words, *["--log"] * after], capture_output=True, text=True, timeout=50, check=False
+        )
+        for before, after in itertools.product((0, 1), (0, 1))
+    }
+    assert {done.returncode for done in told.values()} == {ExitCode.TOOL_FAILED}
+    assert {flags: done.stderr.count("RuntimeError: hunter2 x") for flags, done in told.items()} == {
+        (0, 0): 0,
+        (0, 1): 1,
+        (1, 0): 1,
+        (1, 1): 1,
+    }
+
+
+def test_the_version_is_that_of_the_installed_package(run):
+    done = run("--version")
+    assert (done.exit_code, done.stdout) == (ExitCode.DONE, f"callgate {version('callgate')}\n")
 
 
 def test_check_names_what_has_no_description_and_exits_with_0(tools_file, run):
@@ -153,7 +166,7 @@ def test_without_the_extra_the_command_says_how_to_get_it():
     program = "import sys; sys.modules['typer'] = None; from callgate.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == ExitCode.WRONG_USE
-    assert "pip install 'callgate[cli]'" in done.stderr
+    assert "install callgate with its extra cli, for example: pip install '/path/to/clone[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

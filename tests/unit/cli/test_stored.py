@@ -62,7 +62,7 @@ def test_a_policy_is_checked_against_the_tools(shop, run):
     (shop / "policy.toml").write_text(POLICY.replace('"pay"', '"pays"'))
     done = run("policy", "check", "policy.toml", "shop.py:tools")
     assert done.exit_code == ExitCode.FOUND
-    assert "policy.toml:6: rule 'large': there is no tool 'pays'; the nearest is 'pay'" in done.stderr
+    assert "policy.toml:9: rule 'large': there is no tool 'pays'; the nearest is 'pay'" in done.stderr
 
 
 def test_a_decision_is_explained(shop, run):

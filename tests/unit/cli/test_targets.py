@@ -165,6 +165,7 @@ def test_a_module_whose_attributes_raise_is_refused(folder):
         ("README.md", "is no .py file"),
         (":add", "is no module name"),
         ("sub/tools", "did you mean 'sub/tools.py'?"),
+        ("sub/tools:add", "did you mean 'sub/tools.py:add'?"),
         ("", "is no module name"),
     ],
 )
@@ -175,3 +176,9 @@ def test_what_cannot_be_a_module_is_refused_with_what_a_target_is(folder, target
     with pytest.raises(TargetError, match=re.escape(says)) as caught:
         load_registry(target)
     assert "file.py:attribute" in str(caught.value)
+
+
+def test_a_program_of_the_modules_name_does_not_hide_the_module(folder):
+    (folder / "catalog.py").write_text(ONE)
+    (folder / "catalog").write_text("#!/bin/sh")
+    assert names("catalog") == ["one"]

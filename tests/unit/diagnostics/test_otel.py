@@ -223,7 +223,7 @@ def test_without_a_provider_calls_go_through():
 
 def test_d3_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(UsageError, match=r"callgate\[otel\]"):
+    with pytest.raises(UsageError, match=r"install callgate with its extra otel, .*\[otel\]"):
         OpenTelemetryDestination()
 
 
