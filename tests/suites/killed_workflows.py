@@ -1,8 +1,11 @@
 """What the processes of the workflow's crash suite run: three nodes in rounds, whose writes leave marks in files."""
 
 import asyncio
+import contextlib
+import os
+from pathlib import Path
 
-from callgate import Approve, ConflictError, Gate, RunPausedError, ToolError, ToolRegistry, tool
+from callgate import Approve, ConflictError, Gate, RunPausedError, ToolContext, ToolError, ToolRegistry, tool
 from callgate.policy import AllowAll
 from callgate.store import SQLStore
 from callgate.workflow import Engine, Node, define_workflow, route
@@ -12,24 +15,38 @@ WRITES = tuple(f"{kind}{number}" for number in (1, 2, 3) for kind in ("pay", "re
 VALUE = ["1", "paid 1", "refunded 1", "2", "paid 2", "refunded 2", "3", "paid 3", "refunded 3"]
 
 
-def gate_of(url: str, folder: str) -> Gate:
-    """Make the gate, as every process does for itself."""
+def mark_once(folder: str, name: str, key: str) -> None:
+    """Leave a mark once for a key, as a system does that knows idempotency keys."""
+    written = f"{key}-{os.getpid()}"
+    mark(folder, written)
+    with contextlib.suppress(FileExistsError):
+        (Path(folder) / name).hardlink_to(Path(folder) / written)  # in one step, so that a kill leaves it done or not done
+
+
+def gate_of(url: str, folder: str, *, idempotent: bool) -> Gate:
+    """Make the gate, as every process does for itself. Writes that are idempotent are done once by their key, however often."""
+
+    def leave(name: str, context: ToolContext) -> None:
+        if idempotent:
+            mark_once(folder, name, context.idempotency_key)
+        else:
+            mark(folder, name)
 
     @tool(kind="read")
     async def look(n: int) -> str:
         await asyncio.sleep(0.001)
         return str(n)
 
-    @tool(kind="write")
-    async def pay(n: int) -> str:
+    @tool(kind="write", idempotent=idempotent)
+    async def pay(n: int, context: ToolContext) -> str:
         await asyncio.sleep(0.001)
-        mark(folder, f"pay{n}")
+        leave(f"pay{n}", context)
         await asyncio.sleep(0.001)
         return f"paid {n}"
 
-    @tool(kind="write", needs_approval=True)
-    async def refund(n: int) -> str:
-        mark(folder, f"refund{n}")
+    @tool(kind="write", needs_approval=True, idempotent=idempotent)
+    async def refund(n: int, context: ToolContext) -> str:
+        leave(f"refund{n}", context)
         await asyncio.sleep(0.001)
         return f"refunded {n}"
 
@@ -90,11 +107,11 @@ async def carry_on(gate: Gate, run_id: str):
         stored = await gate.store.run(run_id)
 
 
-def run_in_child(url: str, folder: str, run_id: str) -> None:
+def run_in_child(url: str, folder: str, run_id: str, idempotent: bool) -> None:
     """Run a run in a process of its own, which may be killed."""
 
     async def go():
-        gate = gate_of(url, folder)
+        gate = gate_of(url, folder, idempotent=idempotent)
         if (stored := await gate.store.run(run_id)) is None or stored.status != "completed":
             await carry_on(gate, run_id)
         await gate.aclose()

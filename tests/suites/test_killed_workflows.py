@@ -14,7 +14,7 @@ from tests.suites import killed_workflows
 from tests.suites.killed_runs import marks
 from tests.suites.killed_workflows import VALUE, WRITES, carry_on, gate_of, run_in_child
 
-RUNS = 15 if os.environ.get("CALLGATE_QUICK") else 50  # on each of the two databases
+RUNS = 15 if os.environ.get("CALLGATE_QUICK") else 50  # on each of the two databases, with and without idempotent writes
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -29,8 +29,9 @@ def forkserver():
     return context
 
 
-def run_child(forkserver, url, folder, run_id, seconds):
-    process = forkserver.Process(target=run_in_child, args=(url, str(folder), run_id))
+def run_child(forkserver, where, folder, run_id, seconds):
+    url, idempotent = where
+    process = forkserver.Process(target=run_in_child, args=(url, str(folder), run_id, idempotent))
     process.start()
     process.join(seconds)
     if process.exitcode is None:
@@ -40,28 +41,33 @@ def run_child(forkserver, url, folder, run_id, seconds):
 
 
 @pytest.mark.timeout(600)
-def test_runs_that_are_killed_deliver_what_an_undisturbed_run_does_and_no_write_happens_twice(forkserver, url, tmp_path):
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_runs_that_are_killed_deliver_what_an_undisturbed_run_does_and_no_write_happens_twice(
+    forkserver, url, tmp_path, idempotent
+):
+    where = url, idempotent
     folders = [tmp_path / f"r{number}" for number in range(RUNS)]
     for folder in [*folders, tmp_path / "warm"]:
         folder.mkdir()
     for number in range(2):
         begun = time.monotonic()
-        assert run_child(forkserver, url, tmp_path / "warm", f"warm{number}", 60) == 0
+        assert run_child(forkserver, where, tmp_path / "warm", f"warm{number}", 60) == 0
     longest_s = time.monotonic() - begun
     for number, folder in enumerate(folders):
         for _ in range(1 + number % 3):
-            run_child(forkserver, url, folder, f"run{number}", random.uniform(0, longest_s))
+            run_child(forkserver, where, folder, f"run{number}", random.uniform(0, longest_s))
 
     async def recover():
         same = 0
         for number, folder in enumerate(folders):
-            gate = gate_of(url, str(folder))
+            gate = gate_of(url, str(folder), idempotent=idempotent)
             stored = await gate.store.run(f"run{number}")
             if stored is None or stored.status != "completed":
                 await carry_on(gate, f"run{number}")
             state = WorkflowState.load((await gate.store.run(f"run{number}")).state)
             same += state.value == VALUE
             check(state.value, folder)
+            assert state.value == VALUE or not idempotent
             assert [name for _, name in state.path] == ["read", "settle", "give back"] * 3, "each node's patch once"
             await gate.aclose()
         return same
