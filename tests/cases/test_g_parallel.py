@@ -15,12 +15,12 @@ ALICE = Caller("alice")
 async def test_g1_twenty_calls_with_a_limit_of_three_peak_at_three_and_waiting_costs_no_time_limit():
     running, peak = 0, 0
 
-    @tool(kind="read", timeout_s=0.5)
+    @tool(kind="read", timeout_s=2)
     async def work(n: int) -> int:
         nonlocal running, peak
         running += 1
         peak = max(peak, running)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.35)
         running -= 1
         return n
 
