@@ -8,6 +8,7 @@ import itertools
 import secrets
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
@@ -25,6 +26,7 @@ from callgate.store.records import (
     RunRecord,
     RunStatus,
     StartEntry,
+    quoted,
 )
 from callgate.store.switching import grant_holds, is_switched_off, record_fits
 from callgate.tools.spill import MemorySpill, SpillStore
@@ -33,6 +35,7 @@ __all__ = ("MemoryStore",)
 
 _KEPT: Final = 2_000
 _SLACK: Final = 500
+_COUNTERS: Final = 100_000
 _CLAIMED: Final = Refusal("claimed")
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -40,13 +43,14 @@ _NONE: Final[frozenset[str]] = frozenset()
 class MemoryStore:
     """Keep the newest `kept` records of calls in memory, and the requests, grants and runs that belong to them.
 
-    What is still open never goes: a call that has started or waits, a run that is not over.
+    What is still open never goes: a call that has started or waits, a run that is not over. Of the counters of budgets the
+    100,000 that were used last are kept.
     """
 
     def __init__(self, *, kept: int = _KEPT) -> None:
         self._kept = kept
         self._claims: dict[str, Entry] = {}
-        self._order: deque[tuple[str, Entry]] = deque()
+        self._order: deque[str] = deque()
         self._most = kept + _SLACK
         self._open: dict[str, None] = {}
         self._asked: dict[str, str] = {}
@@ -56,7 +60,6 @@ class MemoryStore:
         self._grants: dict[str, Grant] = {}
         self._runs: dict[str, RunRecord] = {}
         self._profiles: dict[str, str] = {}
-        self._forgotten: dict[str, None] = {}
         self._dropped = 0
         self._lock = threading.RLock()
         self._spill = MemorySpill()
@@ -99,7 +102,7 @@ class MemoryStore:
         if claim in self._claims or self._claims.setdefault(claim, entry) is not entry:
             return False
         order = self._order
-        order.append((claim, entry))
+        order.append(claim)
         if len(order) > self._most:
             self._drop()
         return True
@@ -120,20 +123,25 @@ class MemoryStore:
                 return _CLAIMED
             self._open[entry.claim] = None
             for counter, _ in entry.reserve:
-                self._counters[counter] = self._counters.get(counter, 0) + 1
+                self._count(counter)
             return None
+
+    def _count(self, counter: str) -> None:
+        self._counters[counter] = self._counters.pop(counter, 0) + 1  # behind all others
+        if len(self._counters) > _COUNTERS:
+            del self._counters[next(iter(self._counters))]
 
     def _drop(self) -> None:
         """Let the oldest records go that belong to calls which have ended and to no open run."""
         with self._lock:
-            kept: list[tuple[str, Entry]] = []
+            kept: list[str] = []
             surplus = len(self._order) - self._kept
             for _ in range(len(self._order)):
                 if surplus <= 0:
                     break
-                claim, entry = self._order.popleft()
+                claim = self._order.popleft()
                 if self._is_open(claim):
-                    kept.append((claim, entry))
+                    kept.append(claim)
                 else:
                     self._claims.pop(claim, None)
                     self._dropped += 1
@@ -163,26 +171,23 @@ class MemoryStore:
             entry = self._claims.get(claim)
             if entry is None:
                 break
-            found.append(self._read(entry))
+            found.append(entry.record())
             end = self._claims.get(claim + "!")
             if end is not None:
-                found.append(self._read(end))
+                found.append(end.record())
         return tuple(found)
-
-    def _read(self, entry: Entry) -> JournalRecord:
-        record = entry.record()
-        return replace(record, content=None) if record.run_id in self._forgotten and record.content_for_run else record
 
     async def records(self, wanted: JournalFilter, /, *, limit: int = 100, after: int = 0) -> tuple[list[JournalRecord], int]:
         """Give records in their order; see `Store.records`. Positions count all records that there ever were."""
         with self._lock:
-            entries, dropped = tuple(self._order), self._dropped
+            claims, dropped = tuple(self._order), self._dropped
         found: list[JournalRecord] = []
         position = max(after, dropped)
-        for _, entry in entries[position - dropped :]:
+        for claim in claims[position - dropped :]:
             position += 1
-            record = self._read(entry)
-            if record_fits(wanted, record):
+            entry = self._claims.get(claim)
+            record = None if entry is None else entry.record()
+            if record is not None and record_fits(wanted, record):
                 found.append(record)
                 if len(found) >= limit:
                     break
@@ -196,10 +201,14 @@ class MemoryStore:
     async def labels(self, run_id: str, /) -> frozenset[str]:
         """Give the labels of a run; see `Store.labels`."""
         labels = _NONE
-        for claim, entry in tuple(self._order):
-            if claim[0] != "~" and _run_of(claim) == run_id:
-                labels = labels.union(entry.record().labels)
+        for entry in self._entries_of(run_id):
+            labels = labels.union(entry.record().labels)
         return labels
+
+    def _entries_of(self, run_id: str) -> list[Entry]:
+        within = f"{quoted(run_id)}/"
+        found = [self._claims.get(claim) for claim in tuple(self._order) if claim.startswith(within)]
+        return [entry for entry in found if entry is not None]
 
     async def used(self, counter: str, /) -> int:
         """Give the uses of a counter."""
@@ -212,25 +221,22 @@ class MemoryStore:
     async def forget(self, run_id: str, /) -> None:
         """Forget what was kept for the run only; see `Store.forget`."""
         with self._lock:
-            self._forgotten[run_id] = None
-            while len(self._forgotten) > self._kept:
-                del self._forgotten[next(iter(self._forgotten))]
+            self._forget(self._entries_of(run_id), lambda record: record.content_for_run)
 
     async def purge(self, now: float, /) -> int:
         """Forget content whose time has passed; see `Store.purge`."""
+        with self._lock:
+            entries = [entry for entry in map(self._claims.get, tuple(self._order)) if entry is not None]
+            return self._forget(entries, lambda record: record.content_until is not None and record.content_until <= now)
+
+    def _forget(self, entries: list[Entry], is_over: Callable[[JournalRecord], bool]) -> int:
         count = 0
-        for _, entry in tuple(self._order):
+        for entry in entries:
             record = entry.record()
-            if record.content is not None and record.content_until is not None and record.content_until <= now:
-                self._replace(entry, _Written(replace(record, content=None)))
+            if record.content is not None and is_over(record):
+                self._claims[record.claim] = _Written(replace(record, content=None))
                 count += 1
         return count
-
-    def _replace(self, entry: Entry, written: Entry) -> None:
-        with self._lock:
-            claim = entry.claim
-            self._claims[claim] = written
-            self._order = deque((claim, written) if each is entry else (place, each) for place, each in self._order)
 
     # ── approvals, grants, switches ──────────────────────────────────────────────────────────────────────────────────
 
