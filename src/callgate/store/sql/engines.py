@@ -13,13 +13,14 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from callgate.errors import StoreError, UsageError
 
 __all__ = ("Engines", "open_engines", "read_url")
 
 _BUSY_MS: Final = 30_000
+_DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 _LOCK: Final = 0x63616C6C67617465
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
@@ -47,13 +48,12 @@ def read_url(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError as error:
         raise UsageError("a store is at sqlite:///file.db or postgresql://user@host/name; what was given is neither") from error
-    if parsed.drivername in {"postgresql", "postgres"}:
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+    driver = _DRIVERS.get(parsed.get_backend_name())
+    if driver is None:
         raise UsageError(f"a store is on SQLite or PostgreSQL, not on {parsed.get_backend_name()}")
-    if parsed.get_backend_name() == "sqlite" and parsed.database in {None, "", ":memory:"}:
+    if driver == "sqlite" and parsed.database in {None, "", ":memory:"}:
         raise UsageError("SQLite in memory is another database for each connection: use MemoryStore(), or a file")
-    return parsed
+    return parsed.set(drivername=driver)  # whatever driver an address of the host's own program names
 
 
 def open_engines(url: URL) -> Engines:
@@ -64,7 +64,7 @@ def open_engines(url: URL) -> Engines:
     """
     is_sqlite = url.get_backend_name() == "sqlite"
     try:
-        writing = create_engine(url, pool_size=1, max_overflow=0)
+        writing = create_engine(url, pool_size=1, max_overflow=0)  # the writer thread's
         reading = create_engine(url, pool_size=4, max_overflow=4, pool_pre_ping=not is_sqlite)
     except ModuleNotFoundError as error:
         raise UsageError(f"a store on PostgreSQL needs {error.name}: install callgate with its extra postgres") from error
@@ -131,8 +131,3 @@ def _locked(engine: Engine) -> Generator[Connection]:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         yield connection
-
-
-def is_disconnect(error: BaseException) -> bool:
-    """Tell whether an error is that of a connection that was lost."""
-    return isinstance(error, OperationalError) and bool(error.connection_invalidated)

@@ -1,20 +1,22 @@
 """What is read of the journal, each reading in one short transaction of a reader's connection."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
 
-from sqlalchemy import Connection, RowMapping, Select, select, update
+from sqlalchemy import Connection, RowMapping, Select, func, select, update
 
 from callgate.store.protocol import ChainBreak, JournalFilter, Verification
 from callgate.store.records import JournalRecord, digest_of_content, quoted
 from callgate.store.sql.identity import is_gone
 from callgate.store.sql.rows import FIRST_HASH, chained, read_record
+from callgate.store.sql.statements import JOURNAL_LOCK
 from callgate.store.sql.tables import JOURNAL, WRITERS
-from callgate.store.switching import record_fits
 
-__all__ = ("gone_writers", "labels_of", "records_of", "search", "unfinished", "verify", "within_run")
+__all__ = ("labels_of", "records_of", "search", "settle", "unfinished", "verify", "within_run")
 
 _PAGE: Final = 1000
+_REPEATED: Final = ("claim", "event", "at", "tool", "caller", "status")
 
 
 def _within(prefix: str, following: str) -> Any:
@@ -40,55 +42,68 @@ def labels_of(connection: Connection, run_id: str) -> frozenset[str]:
     return frozenset(label for row in connection.execute(wanted).mappings() for label in read_record(row).labels)
 
 
+def _newest(connection: Connection) -> int:
+    """Give the position up to which every record is visible, because no transaction is on its way that holds a lower one."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({JOURNAL_LOCK})")
+    return connection.execute(select(func.max(JOURNAL.c.position))).scalar() or 0
+
+
 def search(connection: Connection, wanted: JournalFilter, limit: int, after: int) -> tuple[list[JournalRecord], int]:
-    """Give records that fit, from a position on; the position from which to read on is that of the last one looked at."""
-    found: list[JournalRecord] = []
-    position = after
-    while len(found) < limit:
-        rows = list(connection.execute(_narrowed(wanted).where(JOURNAL.c.position > position).limit(_PAGE)).mappings())
-        for row in rows:
-            position = row["position"]
-            record = read_record(row)
-            if record_fits(wanted, record):
-                found.append(record)
-                if len(found) == limit:
-                    break
-        if len(rows) < _PAGE:
-            break
-    return found, position
+    """Give records that fit, from a position on, and the position up to which was looked."""
+    last = _newest(connection)
+    connection.commit()
+    rows = connection.execute(_narrowed(wanted, after, last).limit(limit)).mappings().all()
+    position = rows[-1]["position"] if rows and len(rows) == limit else max(after, last)
+    return [read_record(row) for row in rows], position
 
 
-def _narrowed(wanted: JournalFilter) -> "Select[Any]":
-    narrowed = select(JOURNAL).order_by(JOURNAL.c.position)
+def _narrowed(wanted: JournalFilter, after: int, last: int) -> "Select[Any]":
+    within = _within(f"{wanted.key}#", f"{wanted.key}$") if wanted.key is not None else None
+    if wanted.run_id is not None:
+        within = within_run(wanted.run_id) if within is None else within & within_run(wanted.run_id)
+    # The records of a run or a call are found by their claims: as a sum, their positions tempt no planner to walk the journal.
+    position = JOURNAL.c.position if within is None else JOURNAL.c.position + 0
+    narrowed = select(JOURNAL).where(position > after, position <= last).order_by(position)
+    if within is not None:
+        narrowed = narrowed.where(within)
     for name in ("tool", "caller", "status", "event"):
         value = getattr(wanted, name)
         if value is not None:
             narrowed = narrowed.where(JOURNAL.c[name] == value)
-    if wanted.key is not None:
-        narrowed = narrowed.where(_within(f"{wanted.key}#", f"{wanted.key}$"))
-    if wanted.run_id is not None:
-        narrowed = narrowed.where(within_run(wanted.run_id))
+    if wanted.since is not None:
+        narrowed = narrowed.where(JOURNAL.c.at >= wanted.since)
+    if wanted.until is not None:
+        narrowed = narrowed.where(JOURNAL.c.at < wanted.until)
     return narrowed
 
 
-def gone_writers(connection: Connection, stale_after_s: float) -> list[str]:
-    """Give the writers that are gone and may have left something unfinished."""
-    rows = connection.execute(select(WRITERS).where(WRITERS.c.settled.is_(False))).mappings()
-    return [row["writer"] for row in rows if is_gone(row, stale_after_s=stale_after_s)]
-
-
-def unfinished(connection: Connection, writers: list[str]) -> list[JournalRecord]:
-    """Give the starts of some writers that have no end; a writer without any is settled, and not looked at again."""
+def unfinished(connection: Connection, stale_after_s: float) -> tuple[list[JournalRecord], dict[str, int]]:
+    """Give the starts without an end of writers that are gone; and those writers that have none, with their newest number."""
     lost: list[JournalRecord] = []
-    for writer in writers:
-        ends = JOURNAL.alias("ends")
-        has_end = select(ends.c.position).where(ends.c.claim == JOURNAL.c.claim + "!").exists()
-        open_ = select(JOURNAL).where(JOURNAL.c.writer == writer, JOURNAL.c.event == "started", ~has_end)
-        found = [read_record(row) for row in connection.execute(open_.order_by(JOURNAL.c.seq)).mappings()]
-        lost += found
-        if not found:
-            connection.execute(update(WRITERS).where(WRITERS.c.writer == writer).values(settled=True))
-    return lost
+    settled: dict[str, int] = {}
+    for writer in connection.execute(select(WRITERS).where(WRITERS.c.settled.is_(False))).mappings().all():
+        if is_gone(writer, stale_after_s=stale_after_s):
+            found = list(_open_starts(connection, writer["writer"]))
+            lost += found
+            if not found:
+                settled[writer["writer"]] = writer["last_seq"]
+    return lost, settled
+
+
+def _open_starts(connection: Connection, writer: str) -> Iterator[JournalRecord]:
+    ends = JOURNAL.alias("ends")
+    has_end = select(ends.c.position).where(ends.c.claim == JOURNAL.c.claim + "!").exists()
+    open_ = select(JOURNAL).where(JOURNAL.c.writer == writer, JOURNAL.c.event == "started", ~has_end)
+    for row in connection.execute(open_.order_by(JOURNAL.c.seq)).mappings():
+        yield read_record(row)
+
+
+def settle(connection: Connection, writers: Mapping[str, int]) -> None:
+    """Note that these writers have left nothing open, so that nobody looks again; one that has written meanwhile is left."""
+    for writer, last_seq in writers.items():
+        same = update(WRITERS).where(WRITERS.c.writer == writer, WRITERS.c.last_seq == last_seq)
+        connection.execute(same.values(settled=True))
 
 
 def verify(connection: Connection) -> Verification:
@@ -130,13 +145,19 @@ def _problem(row: RowMapping, seq: int, last: str) -> str | None:
         return f"records {seq + 1} to {row['seq'] - 1} are missing"
     if row["hash"] != chained(last, row["facts"]):
         return "it was changed, or the one before it was"
-    try:
-        record = read_record(row)
-    except (TypeError, ValueError):
+    facts = _facts(row["facts"])
+    if facts is None:
         return "its facts cannot be read"
-    columns = (row["claim"], row["event"], row["at"], row["tool"], row["caller"], row["status"])
-    if columns != (record.claim, record.event, record.at, record.tool, record.caller, record.status):
+    if any(row[name] != facts.get(name) for name in _REPEATED):
         return "its columns were changed"
-    if record.content is not None and digest_of_content(record.content) != record.content_digest:
+    if row["content"] is not None and digest_of_content(row["content"]) != facts.get("content_digest"):
         return "its content was changed"
     return None
+
+
+def _facts(text: str) -> dict[str, object] | None:
+    try:
+        facts: object = json.loads(text)
+    except ValueError:
+        return None
+    return cast("dict[str, object]", facts) if isinstance(facts, dict) else None

@@ -1,13 +1,11 @@
 """Between the store's values and rows: facts as canonical JSON, and the hash that chains a record to the one before it."""
 
 import json
-from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from hashlib import sha256
-from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema
 from sqlalchemy import RowMapping
 
 from callgate.store.records import JournalRecord
@@ -20,37 +18,33 @@ FIRST_HASH: Final = "0" * 64
 """What the first record of a writer is chained to."""
 
 _CONTENT: Final = frozenset({"content", "content_for_run", "content_until"})
-_NO_DEFAULT: Final = object()
 _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
-
-
-_Plan = tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], tuple[Any, ...]]]
-_plans: Final[dict[tuple[type, frozenset[str]], _Plan]] = {}
-
-
-def _plan_of(kind: type, leave_out: frozenset[str]) -> _Plan:
-    """Give the names of a value's fields, their defaults, and what reads them all: every record needs it."""
-    plan = _plans.get((kind, leave_out))
-    if plan is None:
-        wanted = [each for each in fields(kind) if each.name not in leave_out]
-        defaults = tuple(_NO_DEFAULT if each.default is MISSING else each.default for each in wanted)
-        names = tuple(each.name for each in wanted)
-        plan = _plans[kind, leave_out] = names, defaults, attrgetter(*names)
-    return plan
+_serializers: Final[dict[tuple[type, frozenset[str]], SchemaSerializer]] = {}
 
 
 def facts_of(value: object, *, leave_out: frozenset[str] = frozenset()) -> str:
     """Write the fields of a value that differ from their defaults as JSON: in their order, and so in one form only."""
-    names, defaults, read = _plan_of(type(value), leave_out)
-    facts = {
-        name: each
-        for name, default, each in zip(names, defaults, read(value), strict=True)
-        if each is not default and each != default
-    }
+    serializer = _serializers.get((type(value), leave_out)) or _serializer_of(type(value), leave_out)
     try:
-        return to_json(facts).decode()
+        return serializer.to_json(value, exclude_defaults=True).decode()
     except PydanticSerializationError:  # a lone surrogate in a name that a model made up
-        return _encode(facts)
+        return _encode(serializer.to_python(value, exclude_defaults=True))
+
+
+def _serializer_of(kind: Any, leave_out: frozenset[str]) -> SchemaSerializer:
+    written = [_field_of(each, is_left_out=each.name in leave_out) for each in fields(kind)]
+    names = [each.name for each in fields(kind)]
+    arguments = core_schema.dataclass_args_schema(kind.__name__, written)
+    serializer = SchemaSerializer(core_schema.dataclass_schema(kind, arguments, names, slots=True))
+    _serializers[kind, leave_out] = serializer
+    return serializer
+
+
+def _field_of(each: Field[Any], *, is_left_out: bool) -> core_schema.DataclassField:
+    schema: core_schema.CoreSchema = core_schema.any_schema()
+    if each.default is not MISSING:
+        schema = core_schema.with_default_schema(schema, default=each.default)
+    return core_schema.dataclass_field(each.name, schema, serialization_exclude=is_left_out)
 
 
 def read_facts(kind: type[T], facts: str, **further: object) -> T:

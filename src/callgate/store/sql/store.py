@@ -32,7 +32,8 @@ from callgate.store.sql.identity import is_gone
 from callgate.store.sql.rows import facts_of, read_facts
 from callgate.store.sql.spilling import SQLSpill
 from callgate.store.sql.tables import APPROVALS, COUNTERS, GRANTS, JOURNAL, PROFILES, RUNS, SWITCHES, WRITERS
-from callgate.store.sql.writer import Work, Writer
+from callgate.store.sql.work import Work
+from callgate.store.sql.writer import Writer
 from callgate.store.switching import grant_holds
 from callgate.tools.spill import SpillStore
 
@@ -60,11 +61,11 @@ class SQLStore:
         self._url = read_url(url)
         self._lock = threading.Lock()
         self._closed = False
+        self._spill = SQLSpill(self._do, self._see)
         self._open()
 
     def _open(self) -> None:
         self._engines: Engines = open_engines(self._url)
-        self._spill = SQLSpill(self._engines.writing, self._engines.reading)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="callgate-store-reader")
         self._thread = Writer(self._engines)
         self._pid = os.getpid()
@@ -95,12 +96,18 @@ class SQLStore:
         self._thread.submit(work)
         return work.future
 
-    def _work(self, **what: Any) -> Work:
+    async def _act(self, act: Callable[[Connection], T], *, alone: bool = False) -> T:
         loop = asyncio.get_running_loop()
-        return Work(loop, loop.create_future(), **what)
+        return cast("T", await self._submit(Work(loop, loop.create_future(), act=act, alone=alone)))
 
-    async def _act(self, act: Callable[[Connection], T]) -> T:
-        return cast("T", await self._submit(self._work(act=act)))
+    def _do(self, act: Callable[[Connection], T]) -> T:
+        """Do something in this thread's time, and wait for it without an event loop."""
+        future: Future[T] = self._submit(Work(None, Future(), act=act))
+        return future.result()
+
+    def _see(self, read: Callable[[Connection], T]) -> T:
+        self._here()
+        return self._read_here(read, of_one_moment=False)
 
     async def _read(self, read: Callable[[Connection], T], *, of_one_moment: bool = False) -> T:
         self._here()
@@ -124,11 +131,14 @@ class SQLStore:
 
     def start(self, entry: StartEntry, /) -> Awaitable[Refusal | None]:
         """Record a start; see `Store.start`."""
-        return cast("Awaitable[Refusal | None]", self._submit(self._work(entry=entry, judged=True)))
+        loop = asyncio.get_running_loop()
+        work = Work(loop, loop.create_future(), entry, judged=True, reserve=entry.reserve)
+        return cast("Awaitable[Refusal | None]", self._submit(work))
 
     def finish(self, entry: Entry, /) -> Awaitable[bool]:
         """Record an end; see `Store.finish`."""
-        return cast("Awaitable[bool]", self._submit(self._work(entry=entry)))
+        loop = asyncio.get_running_loop()
+        return cast("Awaitable[bool]", self._submit(Work(loop, loop.create_future(), entry)))
 
     async def call(self, key: str, /) -> tuple[JournalRecord, ...]:
         """Give the records of a call; see `Store.call`."""
@@ -137,14 +147,17 @@ class SQLStore:
     async def records(self, wanted: JournalFilter, /, *, limit: int = 100, after: int = 0) -> tuple[list[JournalRecord], int]:
         """Give records in the order in which they were written; see `Store.records`.
 
-        On PostgreSQL two processes may write at the same moment, and a record of the one become visible after later ones of
-        the other: who follows the journal there should read the last second again.
+        No record is skipped that another process is just writing: positions that are still on their way are waited for. With
+        a run or a key only its own records are read, with anything else all that come after the position.
         """
         return await self._read(lambda connection: reading.search(connection, wanted, limit, after))
 
     async def unfinished(self, *, stale_after_s: float) -> list[JournalRecord]:
         """Give the starts without an end whose writer is gone; see `Store.unfinished`."""
-        return await self._act(lambda connection: reading.unfinished(connection, reading.gone_writers(connection, stale_after_s)))
+        lost, settled = await self._read(lambda connection: reading.unfinished(connection, stale_after_s))
+        if settled:
+            await self._act(lambda connection: reading.settle(connection, settled))
+        return lost
 
     async def labels(self, run_id: str, /) -> frozenset[str]:
         """Give the labels of a run; see `Store.labels`."""
@@ -184,8 +197,8 @@ class SQLStore:
         def add(connection: Connection) -> None:
             connection.execute(keep)
 
-        work = self._work(entry=entry, act=add)
-        return cast("bool", await self._submit(work))
+        loop = asyncio.get_running_loop()
+        return cast("bool", await self._submit(Work(loop, loop.create_future(), entry, act=add)))
 
     async def approval(self, approval_id: str, /) -> ApprovalRecord | None:
         """Give a request."""
@@ -257,7 +270,7 @@ class SQLStore:
             connection.execute(delete(SWITCHES).where(SWITCHES.c.scope == switch.scope))
             connection.execute(insert(SWITCHES).values(scope=switch.scope, facts=facts_of(switch)))
 
-        await self._act(throw)
+        await self._act(throw, alone=True)
 
     async def switch_on(self, scope: str, /) -> bool:
         """Take a switch back; see `Store.switch_on`."""
@@ -354,10 +367,12 @@ class SQLStore:
             await asyncio.wrap_future(closing)
 
     def _close(self, closing: "Future[None]") -> None:
-        self._thread.close()
-        self._readers.shutdown(wait=True)
-        self._engines.dispose()
-        closing.set_result(None)
+        try:
+            self._thread.close()
+            self._readers.shutdown(wait=True)
+            self._engines.dispose()
+        finally:
+            closing.set_result(None)
 
 
 def _one(kind: type[T], facts: str | None) -> T | None:

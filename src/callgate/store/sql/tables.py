@@ -112,5 +112,7 @@ SPILLS: Final = Table(
     Column("thread_id", Text),
     Column("size", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
+    Column("kept_at", Float, nullable=False, server_default="0"),
     Index("callgate_spills_handle", "handle", unique=True),
+    Index("callgate_spills_kept", "kept_at"),
 )

@@ -4,89 +4,61 @@ Many calls in flight share a transaction, so that each of them costs a fraction 
 transaction is durable; all waiters of one event loop are told by one wake-up.
 """
 
-import asyncio
+import atexit
+import contextlib
 import os
 import secrets
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from collections.abc import Generator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Final
 
-from sqlalchemy import Connection, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import Connection, insert, update
+from sqlalchemy.exc import DBAPIError, IntegrityError, InternalError, OperationalError, SQLAlchemyError
 
 from callgate.errors import StoreError
-from callgate.store.records import Entry, JournalRecord, KillSwitch, Refusal, StartEntry
+from callgate.store.sql.batch import Batch, Chain, read_chain
 from callgate.store.sql.engines import Engines
 from callgate.store.sql.identity import born, host
-from callgate.store.sql.rows import FIRST_HASH, journal_row, read_facts
-from callgate.store.sql.tables import COUNTERS, JOURNAL, SWITCHES, WRITERS
-from callgate.store.switching import is_switched_off
+from callgate.store.sql.rows import FIRST_HASH
+from callgate.store.sql.statements import statements_for
+from callgate.store.sql.tables import WRITERS
+from callgate.store.sql.work import Work, tell
 
-__all__ = ("Work", "Writer")
-
+__all__ = ("Writer",)
 
 _MOST_AT_ONCE: Final = 2000
 _BEAT_S: Final = 5.0
-_TRIES: Final = 20
-_CLAIMED: Final = Refusal("claimed")
-
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """Be one thing to write, and where its answer goes.
-
-    `entry` is a record to claim a place for; with `judged` it is a start, which switches and budgets may forbid. `act` is done
-    in the same transaction, for an entry only when its place was free. `answer` is set when the transaction is durable.
-    """
-
-    loop: asyncio.AbstractEventLoop | None
-    future: Any
-    entry: Entry | None = None
-    judged: bool = False
-    act: Callable[[Connection], object] | None = None
-    record: JournalRecord | None = None
-    answer: object = None
-    failed: BaseException | None = None
-
-
-@dataclass(slots=True)
-class _Chain:
-    seq: int = 0
-    last: str = FIRST_HASH
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Gather what one transaction writes."""
-
-    rows: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
-    claims: set[str] = field(default_factory=set[str])
-    switches: list[KillSwitch] = field(default_factory=list[KillSwitch])
-    taken: set[str] = field(default_factory=set[str])
+_TRIES: Final = 3
+_EXIT_S: Final = 30.0
+_TOO_CLOSE: Final = frozenset({"40001", "40P01"})
+_TICK_S: Final = 1e-6
 
 
 class Writer:
-    """Write in a thread of its own, from the first work until `close`."""
+    """Write in a thread of its own, until `close` or the end of the interpreter."""
 
     def __init__(self, engines: Engines) -> None:
         self.id = f"w_{secrets.token_hex(8)}"
         self._engines = engines
-        self._queue: deque[Work] = deque()
-        self._wake = threading.Event()
+        self._statements = statements_for(engines.writing.dialect)
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._closing = False
-        self._chain = _Chain()
+        # In a forked child the thread's frame holds this object for ever, and so nothing speaks on its connection there.
+        self._connection: Connection | None = None
+        self._chain: Chain | None = Chain()
+        self._beat_at = 0.0
+        self._in_doubt = False
         self._lock = threading.Lock()
-        self._dialect = sqlite if engines.writing.dialect.name == "sqlite" else postgresql
+        self._pid = os.getpid()
         self._register()
         self._thread = threading.Thread(target=self._run, name="callgate-store", daemon=True)
         self._thread.start()
+        atexit.register(self._close_at_exit)
 
     def _register(self) -> None:
-        row = {"writer": self.id, "host": host(), "pid": os.getpid(), "born": born(os.getpid()), "beat_at": time.time()}
+        row = {"writer": self.id, "host": host(), "pid": self._pid, "born": born(self._pid), "beat_at": self._tick()}
         further = {"last_seq": 0, "last_hash": FIRST_HASH, "closed": False, "settled": False}
         try:
             with self._engines.writing.begin() as connection:
@@ -103,179 +75,145 @@ class Writer:
         with self._lock:
             if self._closing:
                 raise StoreError("the store is closed; nothing was recorded")
-            self._queue.append(work)
-        self._wake.set()
+            self._queue.put(work)
 
-    def close(self) -> None:
-        """Write what waits, tell that this writer is done, and end the thread."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Write what waits, tell that this writer is done, and end the thread; wait for that so long (None: to the end)."""
         with self._lock:
-            self._closing = True
-        self._wake.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+            if not self._closing:
+                self._closing = True
+                self._queue.put(None)
+        self._thread.join(timeout_s)
+        atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._pid:  # a forked child has no such thread
+            self.close(_EXIT_S)
+            self._engines.dispose()
+
+    # ── in the thread ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        while True:
-            came = self._wake.wait(_BEAT_S)
-            self._wake.clear()
-            works = self._take()
-            while works:
-                self._write(works)
-                _tell(works)
-                works = self._take()
-            if self._closing and not self._queue:
-                self._beat(closed=True)
-                return
-            if not came:
+        while not self._closing or not self._queue.empty():
+            works, timed_out = self._take()
+            self._write(works)
+            tell(works)
+            if timed_out:
                 self._beat(closed=False)
+        self._beat(closed=True)
+        self._let_go()
 
-    def _take(self) -> list[Work]:
-        queue = self._queue
-        return [queue.popleft() for _ in range(min(len(queue), _MOST_AT_ONCE))]
+    @contextlib.contextmanager
+    def _begun(self) -> Generator[Connection]:
+        """Give the writer's one connection, which is opened when there is none, in a transaction."""
+        if self._connection is None:
+            self._connection = self._engines.writing.connect()
+        with self._connection.begin():
+            yield self._connection
+
+    def _let_go(self) -> None:
+        """Let go of the connection, whatever state it is in."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    def _take(self) -> tuple[list[Work], bool]:
+        """Take whatever waits, and wait for the first; also tell whether nothing came for so long that it is time to beat."""
+        works: list[Work] = []
+        try:
+            work = self._queue.get(timeout=_BEAT_S)
+            while len(works) < _MOST_AT_ONCE:
+                if work is not None:
+                    works.append(work)
+                work = self._queue.get_nowait()
+        except Empty:
+            return works, not works and not self._closing
+        if work is not None:
+            works.append(work)
+        return works, False
+
+    def _tick(self) -> float:
+        """Give the time, but never one twice: it marks a transaction, so that one can be recognised."""
+        self._beat_at = max(time.time(), self._beat_at + _TICK_S)
+        return self._beat_at
 
     def _beat(self, *, closed: bool) -> None:
-        facts = {"beat_at": time.time()} | ({"closed": True} if closed else {})
+        facts: dict[str, Any] = {"beat_at": self._tick()} | ({"closed": True} if closed else {})
         try:
-            with self._engines.writing.begin() as connection:
+            with self._begun() as connection:
                 connection.execute(update(WRITERS).where(WRITERS.c.writer == self.id).values(facts))
         except SQLAlchemyError:
-            return  # the next work meets the same fault, and tells whoever waits for it
+            self._let_go()  # the next work meets the same fault, and tells whoever waits for it
 
     def _write(self, works: Sequence[Work]) -> None:
-        """Write a batch; when it cannot be written as one, find out which work is at fault, and write the rest."""
-        fault: BaseException | None = None
-        for tries in range(_TRIES):
+        """Write a batch; what cannot be written together is written in halves, until what is at fault is alone and fails."""
+        fault = self._fault_of(works) if works else None
+        if fault is None:
+            return
+        if self._in_doubt:
+            _fail(works, fault, "the connection was lost while it was written; the journal will tell whether it was recorded")
+        elif len(works) == 1 or isinstance(fault, OperationalError | InternalError):  # the database itself, not what it is given
+            _fail(works, fault)
+        else:
+            middle = len(works) // 2
+            self._write(works[:middle])
+            self._write(works[middle:])
+
+    def _fault_of(self, works: Sequence[Work]) -> Exception | None:
+        """Try to write works in one transaction; give what is in the way, when nothing was written."""
+        fault: Exception | None = None
+        for number in range(_TRIES):
             try:
-                self._commit(works, look=tries > 0)
-            except IntegrityError as error:  # a place was taken by another process: look at the places and do it again
-                fault = error
-            except _ActError as error:
-                error.work.failed = error.cause
-                works = [work for work in works if work is not error.work]
-                fault = error.cause
+                self._commit(works, careful=number > 0)
             except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits has to be told
                 fault = error
-                break
+                self._chain = None
+                self._let_go()
+                if self._in_doubt and self._was_committed():
+                    return None
+                if self._in_doubt or not _is_worth_a_try(error):
+                    break
             else:
-                return
-        for work in works:
-            work.failed = StoreError(f"the store did not take it, and nothing was recorded: {type(fault).__name__}")
-            work.failed.__cause__ = fault
+                return None
+        return fault
 
-    def _commit(self, works: Sequence[Work], *, look: bool) -> None:
-        chain = _Chain(self._chain.seq, self._chain.last)
-        with self._engines.writing.begin() as connection:
-            batch = _Batch()
-            if any(work.judged for work in works):
-                found = connection.execute(select(SWITCHES.c.facts)).scalars()
-                batch.switches = [read_facts(KillSwitch, facts) for facts in found]
-            if look:
-                batch.taken = _taken(connection, works)
-            for work in works:
-                self._judge(connection, batch, work, chain)
-            if batch.rows:
-                connection.execute(insert(JOURNAL), batch.rows)
-            for work in works:
-                if work.act is not None and (work.entry is None or work.answer is True):
-                    _do(connection, work)
-            facts = {"last_seq": chain.seq, "last_hash": chain.last, "beat_at": time.time(), "settled": False}
-            connection.execute(update(WRITERS).where(WRITERS.c.writer == self.id).values(facts))
-        self._chain = chain
+    def _commit(self, works: Sequence[Work], *, careful: bool) -> None:
+        self._in_doubt = False
+        with self._begun() as connection:
+            chain = self._chain
+            if chain is None:  # after a fault the database knows best
+                found = read_chain(connection, self.id)
+                chain = Chain() if found is None else found[0]
+            batch = Batch(connection, self._statements, self.id, Chain(chain.seq, chain.last))
+            batch.write(works, careful=careful)
+            batch.move_head(self._tick())
+            self._in_doubt = True  # a fault from here on may come after the transaction has become durable
+        self._in_doubt = False
+        self._chain = batch.chain
 
-    def _judge(self, connection: Connection, batch: _Batch, work: Work, chain: _Chain) -> None:
-        """Decide whether a record is written, and chain it to the one before it."""
-        entry = work.entry
-        if entry is None:
-            return
-        claim = entry.claim
-        if claim in batch.claims or claim in batch.taken:
-            work.answer = _CLAIMED if work.judged else False
-            return
-        if work.judged:
-            work.answer = self._refusal(connection, batch, cast("StartEntry", entry))
-            if work.answer is not None:
-                return
-        else:
-            work.answer = True
-        if work.record is None:
-            work.record = entry.record()
-        row = journal_row(work.record, self.id, chain.seq + 1, chain.last)
-        chain.seq += 1
-        chain.last = cast("str", row["hash"])
-        batch.claims.add(claim)
-        batch.rows.append(row)
-
-    def _refusal(self, connection: Connection, batch: _Batch, entry: StartEntry) -> Refusal | None:
-        for switch in batch.switches:
-            if is_switched_off(switch, entry):
-                return Refusal("switched_off", switch.reason)
-        used: list[str] = []
-        for counter, limit in entry.reserve:
-            if limit <= 0 or not self._use(connection, counter, limit):
-                for each in used:
-                    give_back = update(COUNTERS).where(COUNTERS.c.counter == each).values(used=COUNTERS.c.used - 1)
-                    connection.execute(give_back)
-                return Refusal("used_up", counter)
-            used.append(counter)
-        return None
-
-    def _use(self, connection: Connection, counter: str, limit: int) -> bool:
-        """Take one use of a counter below its limit, in one statement that no other process can come between."""
-        fresh = self._dialect.insert(COUNTERS).values(counter=counter, used=1)
-        taken = fresh.on_conflict_do_update(
-            index_elements=[COUNTERS.c.counter], set_={"used": COUNTERS.c.used + 1}, where=COUNTERS.c.used < limit
-        ).returning(COUNTERS.c.used)
-        return connection.execute(taken).first() is not None
-
-
-class _ActError(Exception):
-    def __init__(self, work: Work, cause: BaseException) -> None:
-        super().__init__()
-        self.work = work
-        self.cause = cause
-
-
-def _do(connection: Connection, work: Work) -> None:
-    assert work.act is not None
-    try:
-        answer = work.act(connection)
-    except Exception as error:
-        failure = StoreError(f"the store did not do it, and nothing was changed: {type(error).__name__}")
-        failure.__cause__ = error
-        raise _ActError(work, failure) from error
-    if work.entry is None:
-        work.answer = answer
-
-
-def _taken(connection: Connection, works: Sequence[Work]) -> set[str]:
-    """Find the places of a batch that have been taken already."""
-    claims = [work.entry.claim for work in works if work.entry is not None]
-    taken: set[str] = set()
-    for first in range(0, len(claims), 500):
-        wanted = JOURNAL.c.claim.in_(claims[first : first + 500])
-        taken.update(connection.execute(select(JOURNAL.c.claim).where(wanted)).scalars())
-    return taken
-
-
-def _tell(works: Sequence[Work]) -> None:
-    """Tell everybody who waits: those of one event loop together."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Work]] = {}
-    for work in works:
-        if work.loop is None:
-            work.future.set_result(None)
-        else:
-            by_loop.setdefault(work.loop, []).append(work)
-    for loop, told in by_loop.items():
+    def _was_committed(self) -> bool:
+        """Find out whether the transaction whose commit failed is there all the same."""
         try:
-            loop.call_soon_threadsafe(_settle, told)
-        except RuntimeError:
-            continue  # that loop is closed: nobody waits there any more
+            with self._begun() as connection:
+                found = read_chain(connection, self.id)
+        except SQLAlchemyError:
+            self._let_go()
+            return False
+        self._in_doubt = False
+        return found is not None and found[1] == self._beat_at
 
 
-def _settle(works: Sequence[Work]) -> None:
+def _is_worth_a_try(error: Exception) -> bool:
+    """Tell whether the same can succeed when it is done again: another process came between, or the connection was lost."""
+    if isinstance(error, IntegrityError):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _TOO_CLOSE
+
+
+def _fail(works: Sequence[Work], fault: Exception, text: str = "the store did not take it, and nothing was recorded") -> None:
     for work in works:
-        if not work.future.done():
-            if work.failed is None:
-                work.future.set_result(work.answer)
-            else:
-                work.future.set_exception(work.failed)
+        work.failed = StoreError(f"{text}: {type(fault).__name__}")
+        work.failed.__cause__ = fault
