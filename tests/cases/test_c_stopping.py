@@ -443,6 +443,14 @@ async def echo(reader, writer):
     while line := await reader.readline():
         writer.write(line)
     writer.close()
+    await writer.wait_closed()
+
+
+async def the_others():
+    """Wait for all other tasks of the loop: a connection whose task is cut off is closed by the collector, with a warning."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=PATIENCE_S)
 
 
 def connection_tools():
@@ -475,6 +483,7 @@ async def test_c13_a_connection_opened_in_one_task_serves_another_and_is_closed_
     lines = [await asyncio.create_task(registry.execute("talk", {"line": str(n)})) for n in range(3)]
     await asyncio.create_task(registry.execute("disconnect"))
     server.close()
+    await the_others()
     assert lines == ["0", "1", "2"]
 
 
@@ -487,6 +496,7 @@ def test_c13_without_a_loop_all_calls_share_one_so_that_a_connection_outlives_th
         ready.set()
         await seen(stop)
         server.close()
+        await the_others()
 
     serving = background(asyncio.run, serve())
     happens(ready)

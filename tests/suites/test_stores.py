@@ -50,11 +50,11 @@ APPROVAL = ApprovalRecord(
 class Entry:
     """Be an entry of these tests."""
 
-    kind, caller, reserve = "write", "alice", ()
+    tool_kind, subject, reserve = "write", "alice", ()
 
     def __init__(self, key, number=0, event="started", tool="pay", reserve=(), **facts):
         claim = end_claim(key, number) if event in {"finished", "unknown"} else start_claim(key, number)
-        self.claim, self.tool, self.reserve = claim, tool, reserve
+        self.claim, self.tool_name, self.reserve = claim, tool, reserve
         facts = {"at": 1.0, "caller": "alice"} | facts
         self._record = JournalRecord(claim=claim, key=key, number=number, event=event, tool=tool, kind="write", **facts)
 

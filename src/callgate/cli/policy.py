@@ -2,7 +2,7 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -11,7 +11,7 @@ from rich.text import Text
 from callgate.cli.shared import AsJson, Target, emit, refuse, registry_of
 from callgate.errors import PolicyError, ToolError, UsageError
 from callgate.policy import CedarPolicy, Considered, Decision, PolicyCall, RulePolicy
-from callgate.registry import ToolRegistry
+from callgate.registry import Call, ToolRegistry
 from callgate.tools.plain_arguments import plain_arguments
 from callgate.values import Caller
 
@@ -89,11 +89,14 @@ def explain(
     _show(explained.decision, shown, as_json=as_json)
 
 
-def _call_of(registry: ToolRegistry, name: str, arguments: str) -> Any:
+def _call_of(registry: ToolRegistry, name: str, arguments: str) -> Call:
+    call = Call(name, arguments, {})
+    call.approved = True
     try:
-        return registry.read(name, arguments, approved=True)
+        registry.read(call)
     except ToolError as error:
         refuse(error.user_message)
+    return call
 
 
 def _moment_of(text: str | None) -> float:

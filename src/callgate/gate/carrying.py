@@ -1,6 +1,6 @@
 """The way of one call through the gate, from the registry's door to its outcome.
 
-    registry.drive → guard (judge → start is durable) → the tool → end is durable → outcome
+    registry.begin → guard (judge → start is durable) → the tool → end is durable → outcome
                      │ ASK   → a stored request → Pending
                      │ taken → the journal answers: nothing runs twice
                      │ DENY, a switch, a budget → Denied
@@ -12,7 +12,6 @@ Source: contract rows A3, A5, L2; docs/adr/0009, 0012.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, cast
 
 from callgate.errors import BudgetExceededError, ConflictError, ToolDeniedError, ToolError
@@ -20,20 +19,23 @@ from callgate.gate.asking import Asked, AskingParts, DeniedByReviewer, covered_b
 from callgate.gate.content import KeepContent, content_of_error, content_of_result
 from callgate.gate.gated import End, GatedCall, Unknown
 from callgate.gate.judge import INPUT_RULE, check_approved, checked, decision_for, failed_closed, policy_call, policy_decision
-from callgate.gate.labels import RunLabels
+from callgate.gate.labels import NO_LABELS, RunLabels
 from callgate.gate.outcomes import Denied, Failed, Outcome, Pending, Succeeded
 from callgate.gate.replay import Past, past_of, replayed
 from callgate.gate.retrying import Backoff, is_transient
 from callgate.gate.waiting import assured
 from callgate.policy.decision import Decision, PolicyCall, Verdict
 from callgate.policy.protocol import ToolPolicy
-from callgate.registry import Call, Failure, Held, ToolRegistry
+from callgate.registry import Failure, Held, ToolRegistry
 from callgate.store.protocol import Store
 from callgate.store.records import ApprovalRecord, Refusal
 from callgate.values import ToolResult, digest_of_input
 
 __all__ = ("Carrier",)
 
+_ALLOW: Final = Verdict.ALLOW
+_ASK: Final = Verdict.ASK
+_DENY: Final = Verdict.DENY
 _STALE_AFTER_S: Final = 60.0
 _OTHER_CALL: Final = "Another call of this run has the same id. It was not run: give every call an id of its own."
 _TEXTS: Final = {
@@ -66,20 +68,18 @@ class Carrier:
         """
         while True:
             gated.at = self.clock()
-            inner = gated.request()
-            inner.guard = partial(self._guard, gated)
-            if gated.asks is not None or gated.approval is not None:
-                inner.approved = True
+            gated.guard = self._guard  # type: ignore[assignment]  # the registry gives it this very call
             try:
-                end = await self.registry.drive(inner)
+                end = self.registry.begin(gated)
+                if type(end) is not ToolResult and not isinstance(end, (ToolResult, Failure, Held)):
+                    end = await end
             except BaseException as stop:
                 if gated.started:
                     await self._stopped(gated, stop)
                 raise
-            finally:
-                inner.guard = None  # it refers to the call, which refers to it: free both without the collector
             if type(end) is ToolResult:
-                return await self._succeeded(gated, end)
+                outcome = self._succeeded(gated, end)
+                return outcome if type(outcome) is Succeeded else await cast("Awaitable[Outcome]", outcome)
             following = await (self._held(gated, end) if isinstance(end, Held) else self._failed(gated, cast("Failure", end)))
             if not isinstance(following, GatedCall):
                 return following
@@ -87,16 +87,16 @@ class Carrier:
 
     # ── before the tool ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _guard(self, gated: GatedCall, _inner: Call) -> Awaitable[None] | None:
+    def _guard(self, gated: GatedCall) -> Awaitable[None] | None:
         """Judge a call that was read, and record its start; what has to be waited for is given back."""
         if gated.judged:
             return self._start(gated)
-        offer = gated.inner.tools
-        if offer is not None:
-            self.policy.assert_offered_in_step(gated.tool, self.registry.offer(offer))
-        labels = self.labels.known(gated.run_id)
-        if labels is None:
-            return self._guard_unknown(gated)
+        if gated.tools is not None:
+            self.policy.assert_offered_in_step(gated.entry.name, self.registry.offer(gated.tools))
+        labels = NO_LABELS if gated.run_id is None else self.labels.known(gated.run_id)
+        return self._guard_unknown(gated) if labels is None else self._decide(gated, labels)
+
+    def _decide(self, gated: GatedCall, labels: frozenset[str]) -> Awaitable[None] | None:
         call = policy_call(gated, self.clock(), labels)
         decision = policy_decision(self.policy, call)
         return self._judged(gated, call, decision) if isinstance(decision, Decision) else self._wait(gated, call, decision)
@@ -104,9 +104,7 @@ class Carrier:
     async def _guard_unknown(self, gated: GatedCall) -> None:
         assert gated.run_id is not None
         labels = self.labels.learn(gated.run_id, await self.store.labels(gated.run_id))
-        call = policy_call(gated, self.clock(), labels)
-        decision = policy_decision(self.policy, call)
-        waiting = self._judged(gated, call, decision) if isinstance(decision, Decision) else self._wait(gated, call, decision)
+        waiting = self._decide(gated, labels)
         if waiting is not None:
             await waiting
 
@@ -120,14 +118,19 @@ class Carrier:
             await waiting
 
     def _judged(self, gated: GatedCall, call: PolicyCall, decision: Decision) -> Awaitable[None] | None:
+        tool = call.tool
+        if decision.verdict is _ALLOW and not (tool.options.needs_approval or gated.unusual or decision.budgets or self.dry_run):
+            gated.judged = True
+            return self._start(gated)
         decision = decision_for(gated, call, decision)
-        if decision.verdict is Verdict.DENY:
-            raise ToolDeniedError(call.tool.name, decision.reason)
-        asks = decision.verdict is Verdict.ASK
+        if decision.verdict is _DENY:
+            raise ToolDeniedError(tool.name, decision.reason)
+        asks = decision.verdict is _ASK
         if gated.approval is not None:
             asks = check_approved(gated.approval, call, decision, self.clock())
-        if gated.dry_run or call.tool.name in self.dry_run:
+        if gated.dry_run or tool.name in self.dry_run:
             raise Held("dry_run", decision)
+        gated.reserve = tuple((each.counter, each.limit) for each in decision.budgets)
         gated.budgets = decision.budgets
         if asks:
             return self._ask(gated, call, decision)
@@ -164,11 +167,11 @@ class Carrier:
         if refusal.kind == "claimed":
             raise Held(None)
         if refusal.kind == "switched_off":
-            raise ToolDeniedError(gated.tool, f"it is switched off: {refusal.detail}")
+            raise ToolDeniedError(gated.entry.name, f"it is switched off: {refusal.detail}")
         budget = next(each for each in gated.budgets if each.counter == refusal.detail)
         if budget.hides and gated.run_id is not None:
-            self.exhausted.setdefault(gated.run_id, set()).add(gated.tool)
-        raise BudgetExceededError(gated.tool, budget.text)
+            self.exhausted.setdefault(gated.run_id, set()).add(gated.entry.name)
+        raise BudgetExceededError(gated.entry.name, budget.text)
 
     async def _ask(self, gated: GatedCall, call: PolicyCall, decision: Decision) -> None:
         """Look for a standing grant, or for the same call that a person has denied; without either a person is asked."""
@@ -176,9 +179,7 @@ class Carrier:
         if grant is None:
             denial = await denied_before(self.store, call)
             raise Held("pending", (call, decision)) if denial is None else DeniedByReviewer.of(denial)
-        gated.approved_by = grant.granted_by
-        context = gated.inner.call_context
-        gated.inner.call_context = None if context is None else replace(context, approved_by=grant.granted_by)
+        gated.consent(grant.granted_by)
         gated.judged = True
         waiting = self._start(gated)
         if waiting is not None:
@@ -186,18 +187,26 @@ class Carrier:
 
     # ── after the tool, or instead of it ─────────────────────────────────────────────────────────────────────────────
 
-    async def _succeeded(self, gated: GatedCall, result: ToolResult[Any]) -> Outcome:
-        inner = gated.inner
-        labels = inner.entry.tool.options.emits
+    def _succeeded(self, gated: GatedCall, result: ToolResult[Any]) -> Outcome | Awaitable[Outcome]:
+        labels = gated.entry.tool.options.emits
         wanted = gated.run_id is not None or self.keep.results
-        content = content_of_result(inner, result) if wanted else None
-        end = End.of(gated, "succeeded", self.clock(), result.ended, content, tuple(sorted(labels)) if labels else ())
+        content = content_of_result(gated, result) if wanted else None
+        end = End(gated, "succeeded", self.clock(), result.ended, content, tuple(sorted(labels)) if labels else ())
+        ended = (*gated.ended, result.ended)
+        outcome = Succeeded(gated.call, result.text, result.value, result.blocks, result.artifacts, ended)
         taken = self.store.finish(end)
-        if not (taken if isinstance(taken, bool) else await assured(taken)):
+        if taken is True:
+            if labels:
+                self.labels.collect(gated.run_id, labels)
+            return outcome
+        return self._overtaken(gated) if taken is False else self._confirmed(gated, outcome, taken)
+
+    async def _confirmed(self, gated: GatedCall, outcome: Outcome, taken: Awaitable[bool]) -> Outcome:
+        """Give an outcome once the journal has taken its end, and what the run has read with it."""
+        if not await assured(taken):
             return await self._overtaken(gated)
-        if labels:
-            self.labels.collect(gated.run_id, labels)
-        return Succeeded(gated.call, result.text, result.value, result.blocks, result.artifacts, (*gated.ended, result.ended))
+        self.labels.collect(gated.run_id, gated.entry.tool.options.emits)
+        return outcome
 
     async def _failed(self, gated: GatedCall, failure: Failure) -> Outcome | GatedCall:
         """Record a failure and give its outcome, or the next attempt that is to be made."""
@@ -209,7 +218,7 @@ class Carrier:
         content = content_of_error(failure.text, error)
         by, reason = (error.by, error.words) if isinstance(error, DeniedByReviewer) else (None, _reason(error))
         content |= {"by": by, "reason": reason}
-        end = End.of(gated, "denied" if denied else "failed", self.clock(), failure.ended, content)
+        end = End(gated, "denied" if denied else "failed", self.clock(), failure.ended, content)
         if not await self._recorded(end):
             return await self._overtaken(gated) if gated.started else await self.from_journal(gated)
         if denied:
@@ -219,14 +228,14 @@ class Carrier:
     def _may_retry(self, gated: GatedCall, error: ToolError) -> bool:
         if not gated.started:
             return False
-        options = gated.inner.entry.tool.options
+        options = gated.entry.tool.options
         return gated.attempt <= options.retries and options.idempotent and is_transient(error, options.transient)
 
     async def _prepare_retry(self, gated: GatedCall, failure: Failure) -> Outcome | GatedCall:
-        if not await self._recorded(End.of(gated, "retried", self.clock(), failure.ended, None)):
+        if not await self._recorded(End(gated, "retried", self.clock(), failure.ended, None)):
             return await self._overtaken(gated)
-        await self.backoff.wait(gated.attempt, gated.inner)
-        return gated.at_place(gated.number + 1, attempt=gated.attempt + 1)
+        await self.backoff.wait(gated.attempt, gated)
+        return gated.at_place(gated.place + 1, attempt=gated.attempt + 1)
 
     async def _held(self, gated: GatedCall, held: Held) -> Outcome | GatedCall:
         """Answer a call that was held before its tool ran, or give it as it is to be tried once more."""
@@ -235,8 +244,7 @@ class Carrier:
         if held.status == "dry_run":
             return await self._dry(gated, held)
         if isinstance(held.detail, str):  # its input parser asked: the policy judges it with that in mind
-            gated.asks = Decision.ask(held.detail, rules=(INPUT_RULE,))
-            return gated
+            return gated.at_place(gated.place, asks=Decision.ask(held.detail, rules=(INPUT_RULE,)))
         call, decision = cast("tuple[PolicyCall, Decision]", held.detail)
         approval = new_approval(gated, call, decision, AskingParts(self.clock(), self.approval_ttl_s))
         if not await self.store.ask(Asked(gated, approval), approval):
@@ -246,9 +254,9 @@ class Carrier:
     async def _dry(self, gated: GatedCall, held: Held) -> Outcome:
         decision = cast("Decision", held.detail)
         asks = " A person would be asked first." if decision.verdict is Verdict.ASK else ""
-        text = f"Dry run: tool {gated.tool!r} was not run; its arguments are valid and the policy lets it.{asks}"
+        text = f"Dry run: tool {gated.entry.name!r} was not run; its arguments are valid and the policy lets it.{asks}"
         ended = () if held.ended is None else (held.ended,)
-        end = End.of(gated, "dry_run", self.clock(), held.ended, {"text": text})
+        end = End(gated, "dry_run", self.clock(), held.ended, {"text": text})
         return Succeeded(gated.call, text, ended=ended) if await self._recorded(end) else await self._overtaken(gated)
 
     async def _stopped(self, gated: GatedCall, stop: BaseException) -> None:
@@ -256,12 +264,12 @@ class Carrier:
         ends = isinstance(stop, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
         status = "cancelled" if ends else "aborted"
         content: dict[str, object] = {"text": _TEXTS[status], "error": {"code": status, "status": 499, "message": _TEXTS[status]}}
-        await self._recorded(End.of(gated, status, self.clock(), None, content))
+        await self._recorded(End(gated, status, self.clock(), None, content))
 
     async def record_blocked(self, gated: GatedCall, outcome: Outcome) -> None:
         """Record the end of a call that never came through its hooks."""
         status = "denied" if isinstance(outcome, Denied) else "failed" if isinstance(outcome, Failed) else "succeeded"
-        await self._recorded(End.of(gated, status, self.clock(), None, {"text": outcome.text}))
+        await self._recorded(End(gated, status, self.clock(), None, {"text": outcome.text}))
 
     async def _recorded(self, end: End) -> bool:
         taken = self.store.finish(end)
@@ -290,11 +298,10 @@ class Carrier:
 
     def _is_same(self, gated: GatedCall, past: Past) -> bool:
         """Tell whether the journal's call is this one, and not another one with the same id."""
-        inner, first = gated.read_call(), past.first
-        if inner is None or first is None or gated.approval is not None or not inner.text or first.input_digest is None:
+        first = past.first
+        if first is None or gated.approval is not None or not gated.text or first.input_digest is None:
             return first is not None
-        name = inner.entry.name if inner.parsed else gated.call.name
-        return first.input_digest == digest_of_input(inner.text) and (not inner.parsed or first.tool == name)
+        return first.input_digest == digest_of_input(gated.text) and (not gated.parsed or first.tool == gated.entry.name)
 
     async def _mark_if_gone(self, gated: GatedCall, past: Past) -> Past:
         """Mark a start as unknown whose process has ended without anybody having cleaned up after it."""
@@ -325,7 +332,7 @@ class Carrier:
     async def _deny(self, gated: GatedCall, approval: ApprovalRecord) -> Outcome:
         error = DeniedByReviewer.of(approval)
         content = content_of_error(error.user_message, error) | {"by": error.by, "reason": error.words}
-        if not await self._recorded(End.of(gated, "denied", self.clock(), None, content, approval=approval)):
+        if not await self._recorded(End(gated, "denied", self.clock(), None, content, approval=approval)):
             return await self._overtaken(gated)
         return Denied(gated.call, error.user_message, error, error.by, error.words)
 

@@ -180,9 +180,9 @@ class Gate:
     def _gated(self, call: ToolCall, caller: Caller, place: PlaceKeywords) -> GatedCall:
         if type(call) is not ToolCall or type(caller) is not Caller:
             raise UsageError("a gate takes a ToolCall(name, arguments, id) and caller=Caller(subject, roles)")
-        run_id = cast("object", place.get("run_id"))
         if call.id is not None and type(call.id) is not str:
             raise UsageError(f"a call's id must be a text or None, not {type(call.id).__name__}")
+        run_id = cast("object", place.get("run_id"))
         if run_id is None:
             key = f"{self._prefix}{next(self._ids):x}"
         elif not isinstance(run_id, str) or not run_id:
@@ -195,19 +195,19 @@ class Gate:
 
     async def _through_hooks(self, gated: GatedCall) -> Outcome:
         async def last(call: ToolCall) -> Outcome:
-            gated.call = call
+            gated.reword(call)
             return await self._carrier.carry(gated)
 
         seen = HookCall(
             call=gated.call,
-            tool=self.registry.find(gated.call.name, gated.keywords.get("tools")),
-            caller=gated.caller_,
+            tool=self.registry.find(gated.call.name, gated.tools),
+            caller=gated.caller,
             run_id=gated.run_id,
             step=gated.step,
             approval=gated.approval,
         )
         outcome = await through_hooks(self._hooks, seen, last)
-        if gated.read_call() is None and not isinstance(outcome, Pending):
+        if not gated.was_read and not isinstance(outcome, Pending):
             await self._carrier.record_blocked(gated, outcome)
         return outcome
 
@@ -300,7 +300,8 @@ class Gate:
         """Validate edited arguments and let the policy judge them; give them as text, and the digest that covers them."""
         caller = Caller(approval.caller, approval.roles)
         gated = GatedCall(ToolCall(approval.tool, arguments, approval.call_id), caller, approval.key, self._carrier.keep, {})
-        inner = gated.inner = self.registry.read(approval.tool, arguments, approved=True)
+        gated.approved = True
+        self.registry.read(gated)
         labels = await self.store.labels(approval.run_id) if approval.run_id is not None else frozenset[str]()
         call = policy_call(gated, now, labels)
         decision = policy_decision(self.policy, call)
@@ -311,8 +312,8 @@ class Gate:
                 decision = failed_closed(approval.tool, error)
         if decision.verdict is Verdict.DENY:
             raise ToolDeniedError(approval.tool, decision.reason)
-        digest = approval_digest(approval.key, approval.tool, inner.entry.tool.fingerprint, call.arguments)
-        return inner.text.decode("utf-8", "surrogatepass"), digest
+        digest = approval_digest(approval.key, approval.tool, gated.entry.tool.fingerprint, call.arguments)
+        return gated.text.decode("utf-8", "surrogatepass"), digest
 
     async def _remember(self, approval: ApprovalRecord, scope: str) -> None:
         in_run = scope == "run" and approval.run_id is not None

@@ -1,9 +1,8 @@
 """One call on its way through the gate: where it comes from, which place in the journal it claims, and what it leaves there."""
 
-import copy
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypedDict
 
@@ -13,8 +12,10 @@ from callgate.gate.content import KeepContent, kept_arguments
 from callgate.policy.decision import Budget, Decision
 from callgate.registry import Call
 from callgate.registry.catalog import shown_name
+from callgate.registry.requests import plain_name
 from callgate.signals import AbortSignal
-from callgate.store.records import ApprovalRecord, JournalRecord, digest_of_content, end_claim, start_claim
+from callgate.store.records import ApprovalRecord, JournalRecord, digest_of_content, end_claim, first_claim, start_claim
+from callgate.tools.plain_arguments import plain_arguments
 from callgate.values import CallContext, Caller, EndedCall, ExecutionOptions, ToolCall, digest_of_input
 
 __all__ = ("End", "GatedCall", "PlaceKeywords", "Unknown")
@@ -43,23 +44,26 @@ class PlaceKeywords(TypedDict, total=False):
 
 _OWN: Final = frozenset({"run_id", "step", "dry_run", "where"})
 _KNOWN: Final = frozenset(PlaceKeywords.__annotations__)
+_NOWHERE: Final[PlaceKeywords] = {}
+_FOLLOWING: Final = ("attempt", "judged", "approval", "approved_by", "asks", "budgets", "ended")
 
 
-class GatedCall:
-    """Be one call under way. The attributes that most calls do not set are class attributes, as in `Call`.
+class GatedCall(Call):
+    """Be one attempt at a call: the registry's call, with what the gate knows of it.
 
-    `claim` is the place in the journal that its next record takes, with that `number`; `started` tells whether the tool's
-    start has been recorded under it, `judged` whether it may be, and `at` when the attempt began, in seconds since the epoch.
-    `approval` is set for a call that a person has approved.
+    `claim` is the place in the journal that its next record takes, under the number `place`; `started` tells whether the tool's
+    start has been recorded there, `judged` whether it may be, and `at` when the attempt began, in seconds since the epoch.
+    `approval` is set for a call that a person has approved. `reserve` are the counters that its start takes a use of: that of a
+    further attempt takes none. `unusual`: there is more to judge than what the policy says.
     """
 
+    keywords: PlaceKeywords = _NOWHERE
     run_id: str | None = None
     step: int | None = None
-    thread_id: str | None = None
     dry_run: bool = False
     where: str | None = None
     at: float = 0.0
-    number: int = 0
+    place: int = 0
     attempt: int = 1
     started: bool = False
     judged: bool = False
@@ -67,84 +71,115 @@ class GatedCall:
     approved_by: str | None = None
     asks: Decision | None = None
     budgets: tuple[Budget, ...] = ()
+    reserve: tuple[tuple[str, int], ...] = ()
     ended: tuple[EndedCall, ...] = ()
-    inner: Call
+    unusual: bool = False
 
-    def __init__(self, call: ToolCall, caller: Caller, key: str, keep: KeepContent, place: PlaceKeywords) -> None:
+    def __init__(self, call: ToolCall, caller: Caller, key: str, keep: KeepContent, keywords: PlaceKeywords) -> None:
+        self.name = call.name if type(call.name) is str else plain_name(call.name)
+        self.raw = call.arguments
         self.call = call
-        self.caller_ = caller
+        self.caller = caller
         self.key = key
-        self.claim = start_claim(key, 0)
+        self.claim = first_claim(key)
         self.keep = keep
-        self.keywords: dict[str, Any] = {}
-        for name, value in place.items():
+        if keywords:
+            self.keywords = keywords
+            self._take_place(keywords)
+            self.unusual = self.dry_run
+        self.names = (call.id, self.run_id, 1, None)
+
+    def _take_place(self, keywords: PlaceKeywords) -> None:
+        for name, value in keywords.items():
             if name not in _KNOWN:
                 raise UsageError(f"unknown keyword {name!r}; a gated call takes {', '.join(sorted(_KNOWN))}")
             if name in _OWN:
                 setattr(self, name, value)
-            elif value is not None:
-                self.keywords[name] = value
-        self.thread_id = self.keywords.get("thread_id")
+            else:
+                self._set(name, value)
 
-    def request(self) -> Call:
-        """Make the registry's call for the next attempt."""
-        context = CallContext(
+    def _make_context(self) -> CallContext:
+        return CallContext(
             run_id=self.run_id,
             call_id=self.call.id,
             step=self.step,
             attempt=self.attempt,
             approved_by=self.approved_by,
             key=self.key,
-            caller=self.caller_,
+            caller=self.caller,
         )
-        inner = self.inner = Call(self.call.name, self.call.arguments, self.keywords)  # type: ignore[arg-type]  # keys of CallKeywords
-        inner.call_context = context
-        return inner
 
-    def read_call(self) -> Call | None:
-        """Give the registry's call, when there has been one."""
-        return self.__dict__.get("inner")
+    @property
+    def was_read(self) -> bool:
+        """Whether the registry has found its tool."""
+        return "entry" in self.__dict__
 
-    def at_place(self, number: int, *, attempt: int | None = None, approval: ApprovalRecord | None = None) -> "GatedCall":
-        """Give the same call at another place of the journal, with what a person has approved of it.
+    def plain(self) -> Mapping[str, object]:
+        """Give the parsed arguments in JSON form."""
+        return plain_arguments(self.entry.tool, self.arguments, self.text)
+
+    def reword(self, call: ToolCall) -> None:
+        """Take the arguments that a hook gave to a call which has not come to the registry yet."""
+        self.call = call
+        self.raw = call.arguments
+
+    def consent(self, by: str | None) -> None:
+        """Note who has approved it, for its receipts."""
+        self.approved_by = by
+        self.names = (self.call.id, self.run_id, self.attempt, by)
+        self._context = None
+
+    def at_place(
+        self,
+        place: int,
+        *,
+        attempt: int | None = None,
+        approval: ApprovalRecord | None = None,
+        asks: Decision | None = None,
+    ) -> "GatedCall":
+        """Give the same call at a place of the journal, not read and not started, with what a person has approved of it.
 
         This one stays as it is, because a store may write its record later. An approved call has the arguments that were
-        shown, or those that the person wrote instead.
+        shown, or those that the person wrote instead. `asks` is what its input parser asked for.
         """
-        following = copy.copy(self)
-        following.number = number
-        following.claim = start_claim(self.key, number)
-        following.started = False
-        following.attempt = self.attempt if attempt is None else attempt
+        call = self.call
         if approval is not None:
-            arguments = approval.arguments if approval.edited is None else approval.edited
+            call = replace(call, arguments=approval.arguments if approval.edited is None else approval.edited)
+        following = GatedCall(call, self.caller, self.key, self.keep, self.keywords)
+        for name in _FOLLOWING:
+            if name in self.__dict__:
+                setattr(following, name, self.__dict__[name])
+        following.place = place
+        following.claim = start_claim(self.key, place)
+        if attempt is not None:
+            following.attempt = attempt
+        if asks is not None:
+            following.asks = asks
+        if approval is not None:
             following.approval = approval
             following.approved_by = approval.decided_by
             following.judged = False
-            following.call = replace(self.call, arguments=arguments)
+        following.approved = following.asks is not None or following.approval is not None
+        following.unusual = following.approved or following.dry_run
+        following.consent(following.approved_by)
         return following
 
     # ── what a store asks of a start ─────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def tool(self) -> str:
+    def tool_name(self) -> str:
         """The tool that is to run."""
-        return self.inner.entry.name
+        return self.entry.name
 
     @property
-    def kind(self) -> str:
+    def tool_kind(self) -> str:
         """Its kind."""
-        return self.inner.entry.kind
+        return self.entry.kind
 
     @property
-    def caller(self) -> str:
+    def subject(self) -> str:
         """The subject on whose behalf it is to run."""
-        return self.caller_.subject
-
-    @property
-    def reserve(self) -> tuple[tuple[str, int], ...]:
-        """The counters that a first start takes a use of; a further attempt is the same use."""
-        return () if self.attempt > 1 else tuple((each.counter, each.limit) for each in self.budgets)
+        return self.caller.subject
 
     def record(self) -> JournalRecord:
         """Write the record of the start."""
@@ -157,30 +192,30 @@ class GatedCall:
     def _record(
         self, event: Literal["started", "asked"], claim: str, at: float, *, approval_id: str | None = None
     ) -> JournalRecord:
-        options = self.inner.entry.tool.options
-        content, until = kept_arguments(self.keep, self.inner, at)
+        tool = self.entry.tool
+        content, until = kept_arguments(self.keep, self, at)
         approval = self.approval
         return JournalRecord(
             claim=claim,
             key=self.key,
-            number=self.number,
+            number=self.place,
             event=event,
             at=at,
-            tool=self.tool,
-            kind=self.kind,
-            caller=self.caller,
+            tool=tool.name,
+            kind=tool.kind,
+            caller=self.subject,
             run_id=self.run_id,
             call_id=self.call.id,
             thread_id=self.thread_id,
             step=self.step,
             attempt=self.attempt,
-            fingerprint=self.inner.entry.tool.fingerprint,
-            invocation_id=self.inner.invocation_id,
+            fingerprint=tool.fingerprint,
+            invocation_id=self.invocation_id,
             approval_id=approval_id if approval is None else approval.id,
             approved_by=self.approved_by,
-            repeatable=options.kind == "read" or options.idempotent,
-            input_digest=digest_of_input(self.inner.text) if self.inner.text else None,
-            input_bytes=len(self.inner.text),
+            repeatable=tool.kind == "read" or tool.options.idempotent,
+            input_digest=digest_of_input(self.text) if self.text else None,
+            input_bytes=len(self.text),
             where=self.where,
             content_digest=digest_of_content(content),
             content=content,
@@ -188,35 +223,29 @@ class GatedCall:
         )
 
 
-@dataclass(slots=True, eq=False)
 class End:
-    """Be the end of a call that is to be recorded: after its start, or in the place of one when the tool never ran."""
+    """Be the end of a call that is to be recorded: under its start, or in the place of one when the tool never ran."""
 
-    gated: GatedCall
-    claim: str
-    number: int
-    status: str
-    at: float
-    ended: EndedCall | None
-    content: dict[str, object] | None
-    labels: tuple[str, ...] = ()
-    approval: ApprovalRecord | None = None
+    __slots__ = ("approval", "at", "claim", "content", "ended", "gated", "labels", "status")
 
-    @classmethod
-    def of(  # noqa: PLR0913, PLR0917 - the facts of an end
-        cls,
+    def __init__(  # noqa: PLR0913, PLR0917 - the facts of an end; every gated call makes one, by place
+        self,
         gated: GatedCall,
         status: str,
         at: float,
         ended: EndedCall | None,
         content: dict[str, object] | None,
         labels: tuple[str, ...] = (),
-        *,
         approval: ApprovalRecord | None = None,
-    ) -> "End":
-        """Take the end's place: under the start when there was one."""
-        claim = f"{gated.claim}!" if gated.started else gated.claim
-        return cls(gated, claim, gated.number, status, at, ended, content, labels, approval or gated.approval)
+    ) -> None:
+        self.gated = gated
+        self.claim = f"{gated.claim}!" if gated.started else gated.claim
+        self.status = status
+        self.at = at
+        self.ended = ended
+        self.content = content
+        self.labels = labels
+        self.approval = approval or gated.approval
 
     def record(self) -> JournalRecord:
         """Write the record."""
@@ -226,12 +255,12 @@ class End:
         return JournalRecord(
             claim=self.claim,
             key=gated.key,
-            number=self.number,
+            number=gated.place,
             event="finished",
             at=self.at,
             tool=shown_name(gated.call.name) if receipt is None else receipt.tool,
             kind="" if receipt is None else receipt.kind,
-            caller=gated.caller,
+            caller=gated.subject,
             run_id=gated.run_id,
             call_id=gated.call.id,
             thread_id=gated.thread_id,

@@ -6,7 +6,6 @@ approved call   the tool and the arguments are what the person saw; a DENY wins;
 
 import logging
 from collections.abc import Awaitable
-from functools import partial
 from inspect import isawaitable
 from typing import Final
 
@@ -16,7 +15,6 @@ from callgate.gate.gated import GatedCall
 from callgate.policy.decision import Decision, PolicyCall, Verdict, strictest
 from callgate.policy.protocol import ToolPolicy
 from callgate.store.records import ApprovalRecord
-from callgate.tools.plain_arguments import plain_arguments
 
 __all__ = ("INPUT_RULE", "WISH_RULE", "check_approved", "decision_for", "policy_call", "policy_decision")
 
@@ -32,17 +30,7 @@ _VOID: Final = "what was approved is not what would run now; call it again to ha
 
 def policy_call(gated: GatedCall, now: float, labels: frozenset[str]) -> PolicyCall:
     """Make what the policy sees of a call that has been parsed."""
-    inner = gated.inner
-    return PolicyCall(
-        inner.entry.tool,
-        partial(plain_arguments, inner.entry.tool, inner.arguments, inner.text),
-        gated.caller_,
-        now,
-        gated.run_id,
-        gated.thread_id,
-        gated.step,
-        labels,
-    )
+    return PolicyCall(gated.entry.tool, gated.plain, gated.caller, now, gated.run_id, gated.thread_id, gated.step, labels)
 
 
 def policy_decision(policy: ToolPolicy, call: PolicyCall) -> Decision | Awaitable[Decision]:
@@ -55,6 +43,8 @@ def policy_decision(policy: ToolPolicy, call: PolicyCall) -> Decision | Awaitabl
         decision: object = policy.decide(call)
     except Exception as error:  # noqa: BLE001 - the host's own code
         return failed_closed(call.tool.name, error)
+    if type(decision) is Decision:
+        return decision
     return decision if isawaitable(decision) else checked(decision)
 
 

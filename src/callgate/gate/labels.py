@@ -9,10 +9,10 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ("RunLabels",)
+__all__ = ("NO_LABELS", "RunLabels")
 
 _KEPT_RUNS: Final = 10_000
-_NONE: Final[frozenset[str]] = frozenset()
+NO_LABELS: Final[frozenset[str]] = frozenset()
 
 
 class RunLabels:
@@ -24,12 +24,12 @@ class RunLabels:
 
     def known(self, run_id: str | None) -> frozenset[str] | None:
         """Give the labels of a run; None when the store has to be asked. A call outside of any run has read nothing."""
-        return _NONE if run_id is None else self._labels.get(run_id)
+        return NO_LABELS if run_id is None else self._labels.get(run_id)
 
     def learn(self, run_id: str, labels: Iterable[str]) -> frozenset[str]:
         """Take in what the store says of a run, which is known from then on."""
         with self._lock:
-            together = self._labels[run_id] = self._labels.get(run_id, _NONE).union(labels)
+            together = self._labels[run_id] = self._labels.get(run_id, NO_LABELS).union(labels)
             self._labels.move_to_end(run_id)
             while len(self._labels) > _KEPT_RUNS:
                 self._labels.popitem(last=False)

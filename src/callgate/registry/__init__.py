@@ -2,13 +2,14 @@
 
 from callgate.registry.catalog import Offer
 from callgate.registry.pipeline import Authorize, Failure
-from callgate.registry.registry import RunningCall, ToolRegistry
+from callgate.registry.registry import End, RunningCall, ToolRegistry
 from callgate.registry.requests import Call, CallKeywords, ErrorPorts, Held, ToolInvocationRequest
 
 __all__ = (
     "Authorize",
     "Call",
     "CallKeywords",
+    "End",
     "ErrorPorts",
     "Failure",
     "Held",

@@ -7,15 +7,14 @@ from typing import Final
 from callgate.diagnostics import CallFacts, SpanEnding, ToolFailed, ToolFinished
 from callgate.registry.catalog import shown_name
 from callgate.registry.entry import Entry
-from callgate.registry.requests import Call
+from callgate.registry.requests import Call, Names
 from callgate.tools.writing import Written
-from callgate.values import CallContext, CallStatus, EndedCall, ToolCallRecord, digest_of_input
+from callgate.values import CallStatus, EndedCall, ToolCallRecord, digest_of_input
 
 __all__ = ("ended", "facts_of", "tell_failed", "tell_finished")
 
 _INPUT_KEPT: Final = 4096
 _OUTPUT_KEPT: Final = 1024
-_NO_CONTEXT: Final = CallContext()
 
 
 def ended(
@@ -37,7 +36,7 @@ def ended(
             status,
             call.started_at,
             (time.perf_counter() - call.began) * 1000,
-            call.call_context,
+            call.names,
             call.thread_id,
             len(text),
             source,
@@ -60,7 +59,7 @@ def _write_record(  # noqa: PLR0913, PLR0917 - the facts that `ended` gathers, i
     status: CallStatus,
     started_at: float,
     duration_ms: float,
-    context: CallContext | None,
+    names: Names,
     thread_id: str | None,
     input_bytes: int,
     arguments: bytes | str,
@@ -72,7 +71,7 @@ def _write_record(  # noqa: PLR0913, PLR0917 - the facts that `ended` gathers, i
     notes: tuple[str, ...],
     late_ms: float | None,
 ) -> ToolCallRecord:
-    context = context or _NO_CONTEXT
+    call_id, run_id, attempt, approved_by = names
     return ToolCallRecord(
         invocation_id=f"{prefix}{number:x}",
         tool=tool,
@@ -80,11 +79,11 @@ def _write_record(  # noqa: PLR0913, PLR0917 - the facts that `ended` gathers, i
         status=status,
         started_at=started_at,
         duration_ms=duration_ms,
-        call_id=context.call_id,
-        run_id=context.run_id,
+        call_id=call_id,
+        run_id=run_id,
         thread_id=thread_id,
-        attempt=context.attempt,
-        approved_by=context.approved_by,
+        attempt=attempt,
+        approved_by=approved_by,
         input_bytes=input_bytes,
         output_bytes=output_bytes,
         input_digest=arguments if isinstance(arguments, str) else digest_of_input(arguments) if arguments else None,
@@ -104,16 +103,16 @@ def _digest(text: str) -> bytes:
 def facts_of(call: Call) -> CallFacts:
     """Gather what diagnostics may know of a call before its end."""
     entry: Entry | None = getattr(call, "entry", None)
-    context = call.call_context or _NO_CONTEXT
+    call_id, run_id, attempt, _ = call.names
     return CallFacts(
         invocation_id=call.invocation_id,
         tool=shown_name(call.name) if entry is None else entry.name,
         kind="" if entry is None else entry.kind,
         description=None if entry is None else entry.tool.description,
-        call_id=context.call_id,
-        run_id=context.run_id,
+        call_id=call_id,
+        run_id=run_id,
         thread_id=call.thread_id,
-        attempt=context.attempt,
+        attempt=attempt,
         limit_s=call.limit_s,
     )
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, TypeAlias, Unpack
 
 from callgate.diagnostics import DiagnosticContext, default_diagnostics
 from callgate.errors import ToolError, UsageError
@@ -22,7 +22,7 @@ from callgate.tools.spill import MemorySpill, SpillStore
 from callgate.tools.tool import Tool
 from callgate.values import CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult, check_limit
 
-__all__ = ("RunningCall", "ToolRegistry")
+__all__ = ("End", "RunningCall", "ToolRegistry")
 
 _TIMEOUT_S: Final = 60.0
 _MAX_OUTPUT_BYTES: Final = 64 * 1024
@@ -44,6 +44,10 @@ class RunningCall:
     call_id: str | None
     run_id: str | None
     thread_id: str | None
+
+
+End: TypeAlias = ToolResult[Any] | Failure | Held
+"""How a call comes to its end: with a result, as a failure, or held by a guard before its tool ran."""
 
 
 class ToolRegistry:
@@ -285,7 +289,9 @@ class ToolRegistry:
             ToolError: the call was refused or failed; `code` and `status` say how.
             BaseException: the reason of the call's abort signal, as it is.
         """
-        end = await self.drive(Call(request, arguments, keywords))
+        end = self.begin(Call(request, arguments, keywords))
+        if not isinstance(end, (ToolResult, Failure, Held)):
+            end = await end
         if isinstance(end, ToolResult):
             return end
         raise _raised(end)
@@ -324,28 +330,27 @@ class ToolRegistry:
             BaseException: the reason of the call's abort signal; no refusal and no failure is raised.
             UsageError: for a mistake of the calling program: an unknown keyword, an offer that cannot work.
         """
-        end = await self.drive(Call(request, arguments, keywords))
+        end = self.begin(Call(request, arguments, keywords))
+        if not isinstance(end, (ToolResult, Failure, Held)):
+            end = await end
         if isinstance(end, ToolResult):
             return ToolReply(end.text, is_error=False, invocation=end.invocation, blocks=end.blocks, value=end.value)
         if isinstance(end, Failure):
             return ToolReply(end.text, is_error=True, invocation=end.record, error=end.error)
         raise _raised(end)
 
-    def read(self, name: str, arguments: object = None, /, *, approved: bool = False, tools: Iterable[Any] | None = None) -> Call:
-        """Find the tool of a call and parse its input, and give the call; nothing runs, and no receipt is made.
-
-        `approved` lets `require_approval` pass in the input's parser.
+    def read(self, call: Call) -> None:
+        """Find the tool of a call and parse its input; nothing runs, and no receipt is made.
 
         Raises:
             ToolError: the refusal that the call would meet.
         """
-        call = Call(name, arguments, {"tools": tools})
-        call.approved = approved
         self._pipeline.read(call)
-        return call
 
-    async def drive(self, call: Call) -> ToolResult[Any] | Failure | Held:
-        """Run a call that was made with `Call(…)` to its end, and give the end as a value: for a gate, which sets `call.guard`.
+    def begin(self, call: Call) -> End | Awaitable[End]:
+        """Run a call as far as it goes without waiting, and give its end, or what has to be awaited at once for it.
+
+        For a gate, which sets `call.guard`: a call that never waits costs no coroutine and no task.
 
         Raises:
             BaseException: the reason of the call's abort signal, and what the guard raises that is no `ToolError`.
@@ -354,28 +359,57 @@ class ToolRegistry:
         try:
             waiting = pipeline.admit(call)
             if waiting is not None:
-                await wait_for_authorization(pipeline, call, waiting)
+                return self._drive(call, waiting, None)
             if call.guard is not None:
                 waiting = call.guard(call)
                 if waiting is not None:
-                    await waiting
+                    return self._drive(call, None, waiting)
             value = run_at_once(pipeline, call)
-            if value is WAITING:
-                value = await run_async(pipeline, call)
-            return pipeline.settle(call, value)
-        except ToolError as error:
-            return pipeline.fail(call, error)
-        except Held as held:
-            if held.status is not None:
-                held.ended = pipeline.end_early(call, held.status)
-            return held
-        except Aborted as aborted:
-            reason = aborted.reason
-            pipeline.end_early(call, "aborted")
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-            pipeline.end_early(call, "cancelled")
-            raise
-        raise reason.with_traceback(None)
+            return self._drive(call, None, None) if value is WAITING else pipeline.settle(call, value)
+        except BaseException as error:  # noqa: BLE001 - all of it is judged there
+            stop = error
+        try:
+            return self._end_by(call, stop)
+        finally:
+            del stop  # its trace has this frame: free both without the collector
+
+    async def _drive(self, call: Call, authorizing: Awaitable[object] | None, guarding: Awaitable[None] | None) -> End:
+        """Carry on with a call that has to wait: for its authorization, its guard, or its tool, which may be under way."""
+        pipeline = self._pipeline
+        try:
+            began = authorizing is None and guarding is None
+            if authorizing is not None:
+                await wait_for_authorization(pipeline, call, authorizing)
+                guarding = None if call.guard is None else call.guard(call)
+            if guarding is not None:
+                await guarding
+            value = WAITING if began else run_at_once(pipeline, call)
+            return pipeline.settle(call, await run_async(pipeline, call) if value is WAITING else value)
+        except BaseException as error:  # noqa: BLE001 - all of it is judged there
+            stop = error
+        try:
+            return self._end_by(call, stop)
+        finally:
+            del stop
+
+    def _end_by(self, call: Call, stop: BaseException) -> Failure | Held:
+        """Make the end of a call that something was raised in.
+
+        Raises:
+            BaseException: the reason of the caller's abort, what ends the program, a mistake of the host.
+        """
+        if isinstance(stop, ToolError):
+            return self._pipeline.fail(call, stop)
+        if isinstance(stop, Held):
+            if stop.status is not None:
+                stop.ended = self._pipeline.end_early(call, stop.status)
+            return stop
+        if isinstance(stop, Aborted):
+            self._pipeline.end_early(call, "aborted")
+            raise stop.reason.with_traceback(None)
+        if isinstance(stop, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+            self._pipeline.end_early(call, "cancelled")
+        raise stop
 
     def _drive_blocking(self, call: Call) -> ToolResult[Any] | Failure:
         pipeline = self._pipeline
@@ -408,7 +442,7 @@ class ToolRegistry:
 
 def _raised(end: Failure | Held) -> BaseException:
     if isinstance(end, Held):
-        return UsageError("the call was held by its guard, and nobody asked for that: a guard needs registry.drive(call)")
+        return UsageError("the call was held by its guard, and nobody asked for that: a guard needs registry.begin(call)")
     return end.error.with_traceback(None)  # a tool may raise one error for ever: its trace must not grow
 
 

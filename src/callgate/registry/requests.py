@@ -26,6 +26,7 @@ __all__ = (
     "Held",
     "ToolInvocationRequest",
     "Unavailable",
+    "plain_name",
 )
 
 
@@ -107,7 +108,7 @@ _HINTS: Final = {key: f"; pass options=ExecutionOptions({key}=…)" for key in E
 _REQUEST_FIELDS: Final = tuple(each.name for each in fields(ToolInvocationRequest) if each.name in _KEYWORDS)
 
 
-def _plain(name: object) -> object:
+def plain_name(name: object) -> object:
     """Give a text as an exact `str`, for a subclass may answer anything; what is no text stays as it is."""
     return str.__str__(cast("str", name)) if issubclass(type(name), str) else name
 
@@ -116,6 +117,11 @@ def _unknown_keyword(key: str) -> UsageError:
     hint = _HINTS.get(key, "; a tool's own arguments go as one mapping after the name")
     return UsageError(f"unknown keyword {key!r}; a call takes {', '.join(sorted(_KEYWORDS))}{hint}")
 
+
+Names: TypeAlias = tuple[str | None, str | None, int, str | None]
+"""Whose call it is, for its receipt: `call_id`, `run_id`, `attempt`, `approved_by`."""
+
+_NAMELESS: Final[Names] = (None, None, 1, None)
 
 Guard: TypeAlias = Callable[["Call"], Awaitable[None] | None]
 """What a gate has to say of an admitted call before its tool runs: it returns to let it run, and raises to end it."""
@@ -149,9 +155,9 @@ class Call:
     logger: logging.Logger | None = None
     thread_id: str | None = None
     user_context: object = None
-    call_context: CallContext | None = None
     tools: Iterable[Any] | None = None
     options: ExecutionOptions = NO_OPTIONS
+    names: Names = _NAMELESS
     repairs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     text: bytes = b""
@@ -176,6 +182,7 @@ class Call:
     reworded: bool = False
     approved: bool = False
     guard: "Guard | None" = None
+    _context: CallContext | None = None
     entry: Entry
     scope: DiagnosticContext
     prefix: str
@@ -188,11 +195,11 @@ class Call:
             self.name: object = request
             self.raw: object = raw
         elif issubclass(type(request), ToolInvocationRequest):
-            self.name = _plain(request.tool_id)  # type: ignore[union-attr]  # the check is on its type
+            self.name = plain_name(request.tool_id)  # type: ignore[union-attr]  # the check is on its type
             self.raw = request.input  # type: ignore[union-attr]
             self._take(request)  # type: ignore[arg-type]
         else:
-            self.name = _plain(request)
+            self.name = plain_name(request)
             self.raw = raw
         if keywords:
             unknown = keywords.keys() - _KEYWORDS
@@ -200,6 +207,22 @@ class Call:
                 raise _unknown_keyword(min(unknown))
             for key, value in keywords.items():
                 self._set(key, value)
+
+    @property
+    def call_context(self) -> CallContext | None:
+        """Which place the call has in its run, if any."""
+        if self._context is None:
+            self._context = self._make_context()
+        return self._context
+
+    @call_context.setter
+    def call_context(self, context: CallContext) -> None:
+        self._context = context
+        self.names = (context.call_id, context.run_id, context.attempt, context.approved_by)
+
+    def _make_context(self) -> CallContext | None:
+        """Make the context of a call that knows it by itself: few calls are asked for it."""
+        return None
 
     @property
     def invocation_id(self) -> str:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
-from urllib.parse import unquote
 
 from callgate.errors import StoreError
 from callgate.store.protocol import JournalFilter, Verification
@@ -29,14 +28,15 @@ from callgate.store.records import (
     quoted,
 )
 from callgate.store.switching import grant_holds, is_switched_off, record_fits
+from callgate.tally import Tally
 from callgate.tools.spill import MemorySpill, SpillStore
 
 __all__ = ("MemoryStore",)
 
 _KEPT: Final = 2_000
-_SLACK: Final = 500
 _COUNTERS: Final = 100_000
 _CLAIMED: Final = Refusal("claimed")
+_LIVE: Final = frozenset({"running", "paused"})
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -51,19 +51,21 @@ class MemoryStore:
         self._kept = kept
         self._claims: dict[str, Entry] = {}
         self._order: deque[str] = deque()
-        self._most = kept + _SLACK
-        self._open: dict[str, None] = {}
+        self._most = kept
+        self._open: set[str] = set()
         self._asked: dict[str, str] = {}
         self._counters: dict[str, int] = {}
         self._switches: dict[str, KillSwitch] = {}
         self._approvals: dict[str, ApprovalRecord] = {}
         self._grants: dict[str, Grant] = {}
         self._runs: dict[str, RunRecord] = {}
+        self._live: set[str] = set()
         self._profiles: dict[str, str] = {}
-        self._dropped = 0
+        self._dropped = Tally()
         self._lock = threading.RLock()
         self._spill = MemorySpill()
         self._closed = False
+        self._judges = False
         self._writer = f"mem_{secrets.token_hex(6)}"
         self._ids = itertools.count(1)
 
@@ -81,12 +83,13 @@ class MemoryStore:
 
     def start(self, entry: StartEntry, /) -> Refusal | None:
         """Record a start; see `Store.start`."""
-        if self._closed or self._switches or entry.reserve:
+        if self._judges or entry.reserve:
             return self._start_judged(entry)
         claim = entry.claim
         if not self._take(claim, entry):
             return _CLAIMED
-        self._open[claim] = None
+        self._open.add(claim)
+        self._enter(claim)
         return None
 
     def finish(self, entry: Entry, /) -> bool:
@@ -95,17 +98,24 @@ class MemoryStore:
         if not self._take(claim, entry):
             return False
         if claim[-1] == "!":
-            self._open.pop(claim[:-1], None)
+            self._open.discard(claim[:-1])
+        self._enter(claim)
         return True
 
     def _take(self, claim: str, entry: Entry) -> bool:
-        if claim in self._claims or self._claims.setdefault(claim, entry) is not entry:
-            return False
+        return claim not in self._claims and self._claims.setdefault(claim, entry) is entry
+
+    def _enter(self, claim: str) -> None:
+        """Put a record behind all others; beyond what is kept, the oldest goes."""
         order = self._order
         order.append(claim)
         if len(order) > self._most:
-            self._drop()
-        return True
+            oldest = order.popleft()
+            if oldest in self._open or oldest in self._asked or (self._live and oldest.partition("/")[0] in self._live):
+                self._make_room(oldest)
+            else:
+                del self._claims[oldest]
+                self._dropped.add()
 
     def _start_judged(self, entry: StartEntry) -> Refusal | None:
         if self._closed:
@@ -121,7 +131,8 @@ class MemoryStore:
                     return Refusal("used_up", counter)
             if not self._take(entry.claim, entry):
                 return _CLAIMED
-            self._open[entry.claim] = None
+            self._open.add(entry.claim)
+            self._enter(entry.claim)
             for counter, _ in entry.reserve:
                 self._count(counter)
             return None
@@ -131,33 +142,33 @@ class MemoryStore:
         if len(self._counters) > _COUNTERS:
             del self._counters[next(iter(self._counters))]
 
-    def _drop(self) -> None:
+    def _make_room(self, oldest: str) -> None:
         """Let the oldest records go that belong to calls which have ended and to no open run."""
         with self._lock:
-            kept: list[str] = []
-            surplus = len(self._order) - self._kept
-            for _ in range(len(self._order)):
+            order, kept = self._order, list[str]()
+            order.appendleft(oldest)
+            surplus = len(order) - self._kept
+            for _ in range(len(order)):
                 if surplus <= 0:
                     break
-                claim = self._order.popleft()
+                claim = order.popleft()
                 if self._is_open(claim):
                     kept.append(claim)
                 else:
-                    self._claims.pop(claim, None)
-                    self._dropped += 1
+                    del self._claims[claim]
+                    self._dropped.add()
                     surplus -= 1
-            self._order.extendleft(reversed(kept))
-            self._most = max(self._kept, len(kept) * 2) + _SLACK  # what is open is not looked at again and again
+            order.extendleft(reversed(kept))
+            self._most = max(self._kept, len(kept) * 2)  # what is open is not looked at again and again
 
     def _is_open(self, claim: str) -> bool:
         """Tell whether a record belongs to a call that has not ended, to one that waits, or to a run that is not over."""
         if claim in self._open:
             return True
-        if claim[0] == "~":  # a call outside of any run, whose start has ended
-            return self._state_of(self._asked.get(claim)) == "pending"
-        run = self._runs.get(_run_of(claim))
-        waits = self._state_of(self._asked.get(claim)) == "pending"
-        return waits or (run is not None and run.status in {"running", "paused"})
+        asked = self._asked.get(claim)
+        if asked is not None and self._state_of(asked) == "pending":
+            return True
+        return claim.partition("/")[0] in self._live
 
     def _state_of(self, approval_id: str | None) -> ApprovalState | None:
         approval = self._approvals.get(approval_id or "")
@@ -180,7 +191,7 @@ class MemoryStore:
     async def records(self, wanted: JournalFilter, /, *, limit: int = 100, after: int = 0) -> tuple[list[JournalRecord], int]:
         """Give records in their order; see `Store.records`. Positions count all records that there ever were."""
         with self._lock:
-            claims, dropped = tuple(self._order), self._dropped
+            dropped, claims = self._dropped.count, tuple(self._order)
         found: list[JournalRecord] = []
         position = max(after, dropped)
         for claim in claims[position - dropped :]:
@@ -207,8 +218,7 @@ class MemoryStore:
 
     def _entries_of(self, run_id: str) -> list[Entry]:
         within = f"{quoted(run_id)}/"
-        found = [self._claims.get(claim) for claim in tuple(self._order) if claim.startswith(within)]
-        return [entry for entry in found if entry is not None]
+        return [entry for claim, entry in tuple(self._claims.items()) if claim.startswith(within)]
 
     async def used(self, counter: str, /) -> int:
         """Give the uses of a counter."""
@@ -216,7 +226,7 @@ class MemoryStore:
 
     async def verify(self) -> Verification:
         """Tell how many records there are; records in memory have no chain."""
-        return Verification(len(self._order), {}, ())
+        return Verification(len(self._claims), {}, ())
 
     async def forget(self, run_id: str, /) -> None:
         """Forget what was kept for the run only; see `Store.forget`."""
@@ -226,7 +236,7 @@ class MemoryStore:
     async def purge(self, now: float, /) -> int:
         """Forget content whose time has passed; see `Store.purge`."""
         with self._lock:
-            entries = [entry for entry in map(self._claims.get, tuple(self._order)) if entry is not None]
+            entries = list(self._claims.values())
             return self._forget(entries, lambda record: record.content_until is not None and record.content_until <= now)
 
     def _forget(self, entries: list[Entry], is_over: Callable[[JournalRecord], bool]) -> int:
@@ -247,6 +257,7 @@ class MemoryStore:
                 return False
             self._approvals[approval.id] = approval
             self._asked[entry.claim] = approval.id
+            self._enter(entry.claim)
             for old in list(self._approvals.values())[: max(0, len(self._approvals) - self._kept)]:
                 if old.state != "pending":
                     del self._approvals[old.id]
@@ -311,11 +322,14 @@ class MemoryStore:
         """Throw a switch."""
         with self._lock:
             self._switches[switch.scope] = switch
+            self._judges = True
 
     async def switch_on(self, scope: str, /) -> bool:
         """Take a switch back; see `Store.switch_on`."""
         with self._lock:
-            return self._switches.pop(scope, None) is not None
+            thrown = self._switches.pop(scope, None)
+            self._judges = self._closed or bool(self._switches)
+            return thrown is not None
 
     async def switches(self) -> list[KillSwitch]:
         """Give the switches that are thrown."""
@@ -329,9 +343,9 @@ class MemoryStore:
         with self._lock:
             if run.id in self._runs:
                 return False
-            self._runs[run.id] = run
+            self._keep_run(run)
             surplus = len(self._runs) - self._kept
-            over = [each.id for each in self._runs.values() if each.status not in {"running", "paused"}] if surplus > 0 else []
+            over = [each.id for each in self._runs.values() if each.status not in _LIVE] if surplus > 0 else []
             for run_id in over[:surplus]:
                 del self._runs[run_id]
             return True
@@ -352,8 +366,15 @@ class MemoryStore:
             stored = self._runs.get(run.id)
             if stored is None or stored.version != run.version:
                 return False
-            self._runs[run.id] = replace(run, version=run.version + 1)
+            self._keep_run(replace(run, version=run.version + 1))
             return True
+
+    def _keep_run(self, run: RunRecord) -> None:
+        self._runs[run.id] = run
+        if run.status in _LIVE:
+            self._live.add(quoted(run.id))
+        else:
+            self._live.discard(quoted(run.id))
 
     async def writer_gone(self, writer: str, /, *, stale_after_s: float) -> bool:
         """Tell whether a writer is another one than this process, and so of an earlier one."""
@@ -381,7 +402,8 @@ class MemoryStore:
 
     async def aclose(self) -> None:
         """Take no more starts; ends of calls that are under way are still taken."""
-        self._closed = True
+        with self._lock:
+            self._closed = self._judges = True
 
 
 class _Written:
@@ -400,8 +422,3 @@ class _Written:
     def record(self) -> JournalRecord:
         """Give it."""
         return self._record
-
-
-def _run_of(claim: str) -> str:
-    """Give the run of a claim, by the beginning of its key."""
-    return unquote(claim.partition("/")[0], errors="surrogatepass")

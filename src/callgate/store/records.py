@@ -26,6 +26,7 @@ __all__ = (
     "call_key",
     "digest_of_content",
     "end_claim",
+    "first_claim",
     "quoted",
     "start_claim",
 )
@@ -43,6 +44,11 @@ def quoted(name: str) -> str:
 def call_key(run_id: str, call_id: str) -> str:
     """Name a call of a run for the journal."""
     return f"{quoted(run_id)}/{quoted(call_id)}"
+
+
+def first_claim(key: str) -> str:
+    """Name the place of a call's first record: the same as `start_claim` with 0, which nearly every call needs."""
+    return f"{key}#0000"
 
 
 def start_claim(key: str, number: int) -> str:
@@ -124,17 +130,17 @@ class StartEntry(Entry, Protocol):
     """Be a start that is to be recorded, with what may forbid it at that very moment."""
 
     @property
-    def tool(self) -> str:
+    def tool_name(self) -> str:
         """The tool that is to run."""
         ...
 
     @property
-    def kind(self) -> str:
+    def tool_kind(self) -> str:
         """Its kind, because a switch may spare reads."""
         ...
 
     @property
-    def caller(self) -> str:
+    def subject(self) -> str:
         """The subject on whose behalf it is to run."""
         ...
 

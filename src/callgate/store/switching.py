@@ -8,9 +8,9 @@ __all__ = ("grant_holds", "is_switched_off", "record_fits")
 
 def is_switched_off(switch: KillSwitch, entry: StartEntry) -> bool:
     """Tell whether a switch forbids a start."""
-    if switch.spares_reads and entry.kind == "read":
+    if switch.spares_reads and entry.tool_kind == "read":
         return False
-    return switch.scope in {"gate", f"tool:{entry.tool}", f"caller:{entry.caller}"}
+    return switch.scope in {"gate", f"tool:{entry.tool_name}", f"caller:{entry.subject}"}
 
 
 def grant_holds(grant: Grant, now: float) -> bool:

@@ -26,15 +26,15 @@ class _Entry:
         return self.written.claim
 
     @property
-    def tool(self) -> str:
+    def tool_name(self) -> str:
         return self.written.tool
 
     @property
-    def kind(self) -> str:
+    def tool_kind(self) -> str:
         return self.written.kind
 
     @property
-    def caller(self) -> str:
+    def subject(self) -> str:
         return self.written.caller
 
     def record(self) -> JournalRecord:

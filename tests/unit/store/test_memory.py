@@ -11,7 +11,7 @@ CONTENT = '{"text":"x"}'
 class Entry:
     """Be an entry of these tests."""
 
-    tool, kind, caller = "pay", "write", "alice"
+    tool_name, tool_kind, subject = "pay", "write", "alice"
 
     def __init__(self, key, event="started", number=0, reserve=(), **facts):
         self.key, self.event, self.number, self.reserve, self.facts = key, event, number, reserve, facts
@@ -24,9 +24,9 @@ class Entry:
             number=self.number,
             event=self.event,
             at=1.0,
-            tool=self.tool,
-            kind=self.kind,
-            caller=self.caller,
+            tool=self.tool_name,
+            kind=self.tool_kind,
+            caller=self.subject,
             **self.facts,
         )
 
@@ -49,6 +49,18 @@ async def test_the_oldest_calls_go_and_what_is_open_stays():
     assert await store.call("~1") == ()
     assert len(await store.call("~4999")) == 2
     assert (await store.verify()).records < 1300
+
+
+async def test_a_start_stays_when_more_calls_are_in_flight_than_are_kept():
+    store = MemoryStore(kept=10)
+    keys = [f"~{number}" for number in range(1000)]
+    assert [store.start(Entry(key)) for key in keys] == [None] * 1000
+    assert [len(await store.call(key)) for key in keys] == [1] * 1000
+    assert store.start(Entry("~999")).kind == "claimed"
+    for key in keys:
+        store.finish(Entry(key, "finished"))
+    calls(store, [f"~late{number}" for number in range(5000)])
+    assert (await store.verify()).records < 2100
 
 
 async def test_the_records_of_an_active_run_and_of_a_pending_request_stay():
@@ -78,7 +90,7 @@ async def test_the_records_of_an_active_run_and_of_a_pending_request_stay():
 
 
 async def test_the_position_of_a_reading_goes_on_behind_records_that_have_gone():
-    store = MemoryStore(kept=10)
+    store = MemoryStore(kept=20)
     calls(store, [f"~{number}" for number in range(3000)])
     found, position = await store.records(JournalFilter(event="finished"), limit=5)
     assert len(found) == 5
