@@ -16,7 +16,7 @@ from alembic.runtime.migration import MigrationContext
 
 from callgate import StoreError
 from callgate.store import ApprovalRecord, Grant, JournalFilter, KillSwitch, MemoryStore, RunRecord, SQLStore
-from callgate.store.records import JournalRecord, Refusal, end_claim, start_claim
+from callgate.store.records import JournalRecord, Refusal, call_key, digest_of_content, end_claim, start_claim
 from callgate.store.sql.rows import FIRST_HASH, chained, facts_of
 from callgate.store.sql.spilling import SQLSpill
 from callgate.store.sql.statements import JOURNAL_LOCK
@@ -134,6 +134,78 @@ async def test_what_a_database_cannot_hold_fails_alone(url):
     assert [number for number, outcome in enumerate(outcomes) if outcome is not None] == [3]
     assert isinstance(outcomes[3], StoreError)
     assert (await store.verify()).breaks == ()
+    await store.aclose()
+
+
+HOSTILE = {
+    "a zero character": "al\x00ice",
+    "half a pair": "al\ud800ice",
+    "a call's id that fits in no index": "".join(digest_of_content(f"{number}") for number in range(1000)),
+    "what the quoting uses": "../%2F#0000!",
+    "right to left": "\u202eecila",
+    "a sign beyond the first plane": "\U0001f600\u0301\uffff",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_names_are_kept_or_refused_alone(url, name):
+    store = SQLStore(url)
+    text = HOSTILE[name]
+    hostile = [Entry(call_key("r", text)), Entry("r/1", caller=text), Entry("r/2", tool=text), Entry("r/3", thread_id=text)]
+    harmless = [Entry(f"s/{number}") for number in range(20)]
+    outcomes = await asyncio.gather(*[store.start(entry) for entry in hostile + harmless], return_exceptions=True)
+    assert outcomes[4:] == [None] * 20
+    for entry, outcome in zip(hostile, outcomes[:4], strict=True):
+        assert outcome is None or isinstance(outcome, StoreError)
+        expected = (entry.record(),) if outcome is None else ()
+        assert await store.call(entry.record().key) == expected
+    assert (await store.verify()).breaks == ()
+    await store.aclose()
+
+
+async def test_results_of_ten_megabytes_are_kept_beside_small_ones(url):
+    store = SQLStore(url)
+    content = "\u00e9" * 5_000_000
+    facts = {"content": content, "content_digest": digest_of_content(content)}
+    entries = [Entry(f"r/{number}", event="finished", **(facts if number < 4 else {})) for number in range(70)]
+    assert await asyncio.gather(*[store.finish(entry) for entry in entries]) == [True] * 70
+    assert (await store.call("r/3"))[0].content == content
+    found, _ = await store.records(JournalFilter())
+    assert [record.key for record in found] == [f"r/{number}" for number in range(70)]
+    assert (await store.verify()).breaks == ()
+    await store.aclose()
+
+
+async def test_a_batch_of_any_size_is_written_in_its_order(url):
+    store = SQLStore(url)
+    written = []
+    for size in (1, 2, 7, 8, 9, 31, 32, 33, 41, 73, 130):
+        entries = [Entry(f"r/{size}.{number}") for number in range(size)]
+        assert await asyncio.gather(*[store.start(entry) for entry in entries]) == [None] * size
+        written += [entry.claim for entry in entries]
+    found, _ = await store.records(JournalFilter(), limit=1000)
+    assert [record.claim for record in found] == written
+    assert (await store.verify()).breaks == ()
+    await store.aclose()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_writer_that_breaks_down_tells_everybody_who_waits(url, monkeypatch):
+    store = SQLStore(url)
+    assert await store.start(Entry("r/1")) is None
+
+    def break_down(_works):
+        raise MemoryError
+
+    monkeypatch.setattr(store._thread, "_write", break_down)
+    works = [store.start(Entry(f"r/{number}")) for number in range(2, 9)]
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
+    assert all(isinstance(outcome, StoreError) for outcome in outcomes)
+    with pytest.raises(StoreError):
+        await store.start(Entry("r/9"))
+    with pytest.raises(StoreError):
+        store.spill.put("text", None)
+    assert len(await store.call("r/1")) == 1
     await store.aclose()
 
 

@@ -8,7 +8,7 @@ approval, or an end without a start), each further start takes the next number, 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 from urllib.parse import quote
 
 __all__ = (
@@ -31,6 +31,8 @@ __all__ = (
     "start_claim",
 )
 
+_LONGEST_ID: Final = 1000
+
 CallEvent = Literal["started", "asked", "finished", "unknown"]
 ApprovalState = Literal["pending", "approved", "denied", "expired"]
 RunStatus = Literal["running", "paused", "completed", "stopped", "failed"]
@@ -42,8 +44,11 @@ def quoted(name: str) -> str:
 
 
 def call_key(run_id: str, call_id: str) -> str:
-    """Name a call of a run for the journal."""
-    return f"{quoted(run_id)}/{quoted(call_id)}"
+    """Name a call of a run for the journal; an id that is too long for an index is named by its digest."""
+    call = quoted(call_id)
+    if len(call) > _LONGEST_ID:
+        call = f"@{hashlib.sha256(call.encode()).hexdigest()}"  # no quoted name begins with this sign
+    return f"{quoted(run_id)}/{call}"
 
 
 def first_claim(key: str) -> str:
@@ -66,7 +71,7 @@ def digest_of_content(content: str | None) -> str | None:
     return None if content is None else hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: every call makes two, and freezing would triple their price
 class JournalRecord:
     """Be one record of the journal: a fact about a call, which is never changed.
 

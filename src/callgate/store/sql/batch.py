@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, cast
 
 from sqlalchemy import Connection, select
 
 from callgate.store.records import KillSwitch, Refusal, StartEntry
-from callgate.store.sql.rows import FIRST_HASH, journal_row, read_facts
+from callgate.store.sql.rows import FIRST_HASH, JournalRow, journal_row, read_facts
 from callgate.store.sql.statements import Statements
 from callgate.store.sql.tables import COUNTERS, JOURNAL, WRITERS
 from callgate.store.sql.work import Work
@@ -16,6 +17,7 @@ from callgate.store.switching import is_switched_off
 __all__ = ("Batch", "Chain", "read_chain")
 
 _CLAIMED: Final = Refusal("claimed")
+_LARGE: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -27,14 +29,19 @@ class Chain:
 
 
 class Batch:
-    """Be what one transaction writes. `chain` is moved on by each record; it counts when the transaction is durable."""
+    """Be what one transaction writes. `chain` is moved on by each record; it counts when the transaction is durable.
 
-    def __init__(self, connection: Connection, statements: Statements, writer: str, chain: Chain) -> None:
+    What every batch does goes to the driver itself: in a small batch the layers above it cost more than the database.
+    """
+
+    def __init__(self, connection: Connection, statements: Statements, writer: str, head: Chain) -> None:
         self._connection = connection
+        self._driver = connection.connection.cursor()
         self._statements = statements
         self._writer = writer
-        self.chain = chain
-        self._rows: list[dict[str, object]] = []
+        self.chain = head
+        self._rows: list[JournalRow] = []
+        self._content_size = 0
         self._taken: set[str] = set()
         self._switches: list[KillSwitch] = []
         self._used: dict[str, int] = {}
@@ -52,10 +59,9 @@ class Batch:
             if work.entry is not None:
                 self._judge(work)
         if self._counted:
-            counted = [{"of_counter": counter, "used": used} for counter, used in self._counted.items()]
-            self._connection.exec_driver_sql(self._statements.count, counted)
-        if self._rows:
-            self._connection.exec_driver_sql(self._statements.add_records, self._rows)
+            counted = [(used, counter) for counter, used in self._counted.items()]
+            self._driver.executemany(self._statements.count, counted)
+        self._add_records()
         for work in works:
             if work.act is not None and (work.entry is None or work.answer is True):
                 answer = work.act(self._connection)
@@ -63,8 +69,8 @@ class Batch:
 
     def move_head(self, beat_at: float) -> None:
         """Say where the chain ends now; the row tells afterwards whether this transaction was committed."""
-        head = {"last_seq": self.chain.seq, "last_hash": self.chain.last, "beat_at": beat_at, "settled": False}
-        self._connection.exec_driver_sql(self._statements.move_head, {"of_writer": self._writer} | head)
+        head = (beat_at, self.chain.seq, self.chain.last, False, self._writer)
+        self._driver.execute(self._statements.move_head, head)
 
     def _lock(self, *, alone: bool) -> None:
         """Share the journal's lock, or take it alone.
@@ -74,19 +80,21 @@ class Batch:
         """
         lock = self._statements.exclude if alone else self._statements.share
         if lock:
-            self._connection.exec_driver_sql(lock)
+            self._driver.execute(lock)
 
     def _read_switches(self) -> None:
-        found = self._connection.exec_driver_sql(self._statements.switches).scalars()
-        self._switches = [read_facts(KillSwitch, facts) for facts in found]
+        self._driver.execute(self._statements.switches)
+        self._switches = [read_facts(KillSwitch, facts) for (facts,) in self._driver.fetchall()]
 
     def _read_counters(self, works: Sequence[Work]) -> None:
         """Read the counters that this batch may count, and hold them until it is written; in one order, so that none waits."""
         names = sorted({counter for work in works for counter, _ in work.reserve})
         if names:
-            self._connection.exec_driver_sql(self._statements.open_counters, [{"counter": name, "used": 0} for name in names])
-            wanted = select(COUNTERS.c.counter, COUNTERS.c.used).where(COUNTERS.c.counter.in_(names)).with_for_update()
-            self._used = {row[0]: row[1] for row in self._connection.execute(wanted)}
+            self._driver.executemany(self._statements.open_counters, [(name, 0) for name in names])
+            wanted = select(COUNTERS.c.counter, COUNTERS.c.used).where(COUNTERS.c.counter.in_(names))
+            self._used = {
+                row[0]: row[1] for row in self._connection.execute(wanted.order_by(COUNTERS.c.counter).with_for_update())
+            }
 
     def _read_taken(self, works: Sequence[Work]) -> None:
         claims = [work.entry.claim for work in works if work.entry is not None]
@@ -106,9 +114,9 @@ class Batch:
             return
         if work.record is None:
             work.record = work.entry.record()
-        row = journal_row(work.record, self._writer, self.chain.seq + 1, self.chain.last)
         self.chain.seq += 1
-        self.chain.last = cast("str", row["hash"])
+        row, self.chain.last = journal_row(work.record, self._writer, self.chain.seq, self.chain.last)
+        self._content_size += len(work.record.content or "")
         self._taken.add(claim)
         self._rows.append(row)
 
@@ -123,6 +131,16 @@ class Batch:
             self._used[counter] += 1
             self._counted[counter] = self._used[counter]
         return None
+
+    def _add_records(self) -> None:
+        """Insert the rows in their order: as many as one statement takes, where their content is not large."""
+        rows, first = self._rows, 0
+        for size, statement in self._statements.add_records:
+            last = len(rows) - (len(rows) - first) % size
+            if first < last and (size == 1 or self._content_size < _LARGE):
+                places = range(first, last, size)
+                self._driver.executemany(statement, [list(chain.from_iterable(rows[place : place + size])) for place in places])
+                first = last
 
 
 def read_chain(connection: Connection, writer: str) -> tuple[Chain, float] | None:

@@ -3,16 +3,17 @@
 import json
 from dataclasses import MISSING, Field, fields
 from hashlib import sha256
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema
 from sqlalchemy import RowMapping
 
 from callgate.store.records import JournalRecord
 
-__all__ = ("FIRST_HASH", "chained", "facts_of", "journal_row", "read_facts", "read_record")
+__all__ = ("FIRST_HASH", "JournalRow", "chained", "facts_of", "journal_row", "read_facts", "read_record")
 
 T = TypeVar("T")
+JournalRow: TypeAlias = tuple[object, ...]
 
 FIRST_HASH: Final = "0" * 64
 """What the first record of a writer is chained to."""
@@ -59,24 +60,25 @@ def chained(previous: str, facts: str) -> str:
     return sha256(f"{previous}\n{facts}".encode()).hexdigest()
 
 
-def journal_row(record: JournalRecord, writer: str, seq: int, previous: str) -> dict[str, object]:
-    """Make the row of a record."""
+def journal_row(record: JournalRecord, writer: str, seq: int, previous: str) -> tuple[JournalRow, str]:
+    """Make the row of a record, in the order of the table's columns, and give its hash."""
     facts = facts_of(record, leave_out=_CONTENT)
-    return {
-        "writer": writer,
-        "seq": seq,
-        "claim": record.claim,
-        "event": record.event,
-        "at": record.at,
-        "tool": record.tool,
-        "caller": record.caller,
-        "status": record.status,
-        "facts": facts,
-        "hash": chained(previous, facts),
-        "content": record.content,
-        "content_for_run": record.content_for_run,
-        "content_until": record.content_until,
-    }
+    hashed = chained(previous, facts)
+    return (
+        writer,
+        seq,
+        record.claim,
+        record.event,
+        record.at,
+        record.tool,
+        record.caller,
+        record.status,
+        facts,
+        hashed,
+        record.content,
+        record.content_for_run,
+        record.content_until,
+    ), hashed
 
 
 def read_record(row: RowMapping) -> JournalRecord:

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from sqlalchemy import Connection, insert, update
-from sqlalchemy.exc import DBAPIError, IntegrityError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from callgate.errors import StoreError
 from callgate.store.sql.batch import Batch, Chain, read_chain
@@ -33,7 +33,11 @@ _BEAT_S: Final = 5.0
 _TRIES: Final = 3
 _EXIT_S: Final = 30.0
 _TOO_CLOSE: Final = frozenset({"40001", "40P01"})
+_TOO_LARGE: Final = "54"  # the class of PostgreSQL's own limits, such as that of a key in an index
 _TICK_S: Final = 1e-6
+_NOTHING: Final = "the store did not take it, and nothing was recorded"
+_IN_DOUBT: Final = "the connection was lost while it was written; the journal will tell whether it was recorded"
+_BROKEN: Final = "the thread that writes broke down; the journal will tell whether it was recorded"
 
 
 class Writer:
@@ -43,6 +47,7 @@ class Writer:
         self.id = f"w_{secrets.token_hex(8)}"
         self._engines = engines
         self._statements = statements_for(engines.writing.dialect)
+        self._driver = engines.writing.dialect.loaded_dbapi
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._closing = False
         # In a forked child the thread's frame holds this object for ever, and so nothing speaks on its connection there.
@@ -94,14 +99,29 @@ class Writer:
     # ── in the thread ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        while not self._closing or not self._queue.empty():
-            works, timed_out = self._take()
-            self._write(works)
-            tell(works)
-            if timed_out:
-                self._beat(closed=False)
-        self._beat(closed=True)
-        self._let_go()
+        works: list[Work] = []
+        try:
+            while not self._closing or not self._queue.empty():
+                works, timed_out = self._take()
+                self._write(works)
+                tell(works)
+                works = []
+                if timed_out:
+                    self._beat(closed=False)
+            self._beat(closed=True)
+        finally:
+            self._let_go()
+            self._give_up(works)
+
+    def _give_up(self, works: Sequence[Work]) -> None:
+        """Tell whoever still waits when this thread ends before its time, so that nobody waits for ever."""
+        with self._lock:
+            self._closing = True
+        left = [*works]
+        while not self._queue.empty():
+            left += [work for work in (self._queue.get(),) if work is not None]
+        _fail(left, RuntimeError("this thread has ended"), _BROKEN)
+        tell(left)
 
     @contextlib.contextmanager
     def _begun(self) -> Generator[Connection]:
@@ -152,9 +172,9 @@ class Writer:
         if fault is None:
             return
         if self._in_doubt:
-            _fail(works, fault, "the connection was lost while it was written; the journal will tell whether it was recorded")
-        elif len(works) == 1 or isinstance(fault, OperationalError | InternalError):  # the database itself, not what it is given
-            _fail(works, fault)
+            _fail(works, fault, _IN_DOUBT)
+        elif len(works) == 1 or self._is_of_the_database(fault):
+            _fail(works, fault, _NOTHING)
         else:
             middle = len(works) // 2
             self._write(works[:middle])
@@ -167,12 +187,12 @@ class Writer:
             try:
                 self._commit(works, careful=number > 0)
             except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits has to be told
-                fault = error
+                fault, again = error, self._is_worth_a_try(error)
                 self._chain = None
                 self._let_go()
                 if self._in_doubt and self._was_committed():
                     return None
-                if self._in_doubt or not _is_worth_a_try(error):
+                if self._in_doubt or not again:
                     break
             else:
                 return None
@@ -203,17 +223,28 @@ class Writer:
         self._in_doubt = False
         return found is not None and found[1] == self._beat_at
 
+    def _is_worth_a_try(self, error: Exception) -> bool:
+        """Tell whether the same can succeed when it is done again: another process came between, or the connection was lost."""
+        cause, connection = _cause(error), self._connection
+        if isinstance(cause, self._driver.IntegrityError) or getattr(cause, "sqlstate", None) in _TOO_CLOSE:
+            return True
+        if connection is None or not isinstance(cause, self._driver.Error):
+            return False
+        return connection.invalidated or connection.dialect.is_disconnect(cause, connection.connection.dbapi_connection, None)
 
-def _is_worth_a_try(error: Exception) -> bool:
-    """Tell whether the same can succeed when it is done again: another process came between, or the connection was lost."""
-    if isinstance(error, IntegrityError):
-        return True
-    if not isinstance(error, DBAPIError):
-        return False
-    return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _TOO_CLOSE
+    def _is_of_the_database(self, fault: Exception) -> bool:
+        """Tell whether the database itself is at fault, and not one of the things that it was given."""
+        cause = _cause(fault)
+        is_given = str(getattr(cause, "sqlstate", "")).startswith(_TOO_LARGE)
+        return isinstance(cause, self._driver.OperationalError | self._driver.InternalError) and not is_given
 
 
-def _fail(works: Sequence[Work], fault: Exception, text: str = "the store did not take it, and nothing was recorded") -> None:
+def _cause(error: Exception) -> BaseException:
+    """Give the driver's own error: what every batch does goes to the driver itself."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+
+
+def _fail(works: Sequence[Work], fault: Exception, text: str) -> None:
     for work in works:
         work.failed = StoreError(f"{text}: {type(fault).__name__}")
         work.failed.__cause__ = fault
