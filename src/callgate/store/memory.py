@@ -85,37 +85,25 @@ class MemoryStore:
         """Record a start; see `Store.start`."""
         if self._judges or entry.reserve:
             return self._start_judged(entry)
-        claim = entry.claim
-        if not self._take(claim, entry):
+        claim, claims = entry.claim, self._claims
+        if claim in claims or claims.setdefault(claim, entry) is not entry:
             return _CLAIMED
         self._open.add(claim)
-        self._enter(claim)
+        self._order.append(claim)
         return None
 
     def finish(self, entry: Entry, /) -> bool:
         """Record an end; see `Store.finish`."""
-        claim = entry.claim
-        if not self._take(claim, entry):
+        claim, claims = entry.claim, self._claims
+        if claim in claims or claims.setdefault(claim, entry) is not entry:
             return False
         if claim[-1] == "!":
             self._open.discard(claim[:-1])
-        self._enter(claim)
-        return True
-
-    def _take(self, claim: str, entry: Entry) -> bool:
-        return claim not in self._claims and self._claims.setdefault(claim, entry) is entry
-
-    def _enter(self, claim: str) -> None:
-        """Put a record behind all others; beyond what is kept, the oldest goes."""
         order = self._order
         order.append(claim)
         if len(order) > self._most:
-            oldest = order.popleft()
-            if oldest in self._open or oldest in self._asked or (self._live and oldest.partition("/")[0] in self._live):
-                self._make_room(oldest)
-            else:
-                del self._claims[oldest]
-                self._dropped.add()
+            self._make_room()
+        return True
 
     def _start_judged(self, entry: StartEntry) -> Refusal | None:
         if self._closed:
@@ -129,10 +117,10 @@ class MemoryStore:
             for counter, limit in entry.reserve:
                 if self._counters.get(counter, 0) >= limit:
                     return Refusal("used_up", counter)
-            if not self._take(entry.claim, entry):
+            if self._claims.setdefault(entry.claim, entry) is not entry:
                 return _CLAIMED
             self._open.add(entry.claim)
-            self._enter(entry.claim)
+            self._order.append(entry.claim)
             for counter, _ in entry.reserve:
                 self._count(counter)
             return None
@@ -142,15 +130,25 @@ class MemoryStore:
         if len(self._counters) > _COUNTERS:
             del self._counters[next(iter(self._counters))]
 
-    def _make_room(self, oldest: str) -> None:
+    def _make_room(self) -> None:
+        """Let the oldest records go."""
+        order, claims = self._order, self._claims
+        while len(order) > self._most:
+            oldest = order.popleft()
+            if oldest in self._open or oldest in self._asked or (self._live and oldest.partition("/")[0] in self._live):
+                self._pass_over(oldest)
+                return
+            del claims[oldest]
+            self._dropped.add()
+
+    def _pass_over(self, oldest: str) -> None:
         """Let the oldest records go that belong to calls which have ended and to no open run."""
         with self._lock:
-            order, kept = self._order, list[str]()
+            order = self._order
             order.appendleft(oldest)
+            kept: list[str] = []
             surplus = len(order) - self._kept
-            for _ in range(len(order)):
-                if surplus <= 0:
-                    break
+            while surplus > 0 and order:
                 claim = order.popleft()
                 if self._is_open(claim):
                     kept.append(claim)
@@ -253,11 +251,11 @@ class MemoryStore:
     async def ask(self, entry: Entry, approval: ApprovalRecord, /) -> bool:
         """Record a request; see `Store.ask`."""
         with self._lock:
-            if not self._take(entry.claim, entry):
+            if self._claims.setdefault(entry.claim, entry) is not entry:
                 return False
             self._approvals[approval.id] = approval
             self._asked[entry.claim] = approval.id
-            self._enter(entry.claim)
+            self._order.append(entry.claim)
             for old in list(self._approvals.values())[: max(0, len(self._approvals) - self._kept)]:
                 if old.state != "pending":
                     del self._approvals[old.id]
