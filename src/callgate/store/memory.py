@@ -251,7 +251,7 @@ class MemoryStore:
     async def ask(self, entry: Entry, approval: ApprovalRecord, /) -> bool:
         """Record a request; see `Store.ask`."""
         with self._lock:
-            if self._claims.setdefault(entry.claim, entry) is not entry:
+            if entry.claim in self._claims or self._claims.setdefault(entry.claim, entry) is not entry:
                 return False
             self._approvals[approval.id] = approval
             self._asked[entry.claim] = approval.id
