@@ -24,6 +24,7 @@ __all__ = (
     "decoded_once",
     "feeds_python",
     "loaded_module",
+    "parts_of",
     "stated_extra",
     "without_factory",
 )
@@ -98,11 +99,12 @@ def feeds_python(value: Any) -> bool:
         node = cast("Node", value)
         if node.get("type") in {"function-wrap", "function-before"}:
             return True
-        return any(map(feeds_python, _parts_of(node)))
+        return any(map(feeds_python, parts_of(node)))
     return isinstance(value, list | tuple) and any(map(feeds_python, cast("Iterable[Any]", value)))
 
 
-def _parts_of(node: Node) -> Iterator[Any]:
+def parts_of(node: Node) -> Iterator[Any]:
+    """Give what a core schema is made of: each a schema, or a list or dict of them."""
     for key, value in node.items():
         if key in NAMED and isinstance(value, dict):
             yield from cast("Node", value).values()

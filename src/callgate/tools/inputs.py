@@ -18,6 +18,7 @@ from callgate.errors import ApprovalRequiredError, Problem, ToolDefinitionError
 from callgate.tools.annotations import modern_types
 from callgate.tools.author_errors import PROGRAM_STOPS, problems_for_model, words_for_model
 from callgate.tools.branches import ambiguity_in
+from callgate.tools.json_forms import WireForm, as_written, json_form
 from callgate.tools.problems import OWN_CHECK, Refusal
 from callgate.tools.pydantic_problems import pydantic_refusal
 from callgate.tools.schema_cost import has_costly_errors, most_alternatives
@@ -40,7 +41,6 @@ __all__ = (
     "callable_input",
     "callable_output",
     "compiled_input",
-    "is_parsed_by_callable",
     "pydantic_input",
     "pydantic_output",
     "schema_input",
@@ -87,6 +87,11 @@ class InputParser(Protocol):
         """The schema of the arguments' object, with `$defs` and local `$ref`s, as a model may see it."""
         ...
 
+    @property
+    def form(self) -> WireForm:
+        """What gives the JSON form of what was parsed, an object by the names of the schema, next to what the model wrote."""
+        ...
+
     def parse(self, text: bytes, arguments: dict[str, object], /) -> object:
         """Parse arguments that were read already: `text` is their JSON, one object in UTF-8, `arguments` the same decoded.
 
@@ -116,6 +121,7 @@ class OutputParser(Protocol):
 @dataclass(frozen=True, slots=True)
 class _TypedInput:
     schema: JsonSchema
+    form: WireForm
     parse: Parse
 
 
@@ -147,7 +153,7 @@ def compiled_input(compiled: CompiledType, check: Callable[[bytes, object], None
     checks = [check] if check is not None else []
     if compiled.validate_reversed is not None:
         checks.append(_ambiguity_check(compiled.validate_reversed))
-    return _TypedInput(compiled.schema, _parse_function(compiled, _all_of(checks) if checks else None))
+    return _TypedInput(compiled.schema, compiled.form, _parse_function(compiled, _all_of(checks) if checks else None))
 
 
 def _all_of(checks: list[Callable[[bytes, object], None]]) -> Callable[[bytes, object], None]:
@@ -233,6 +239,10 @@ class _SchemaInput:
         self.schema = schema
         self._closed = closed
         self._validator = validator
+
+    @property
+    def form(self) -> WireForm:
+        return json_form
 
     def parse(self, _text: bytes, arguments: dict[str, object], /) -> object:
         if self._validator.is_valid(arguments):
@@ -345,6 +355,10 @@ class _CallableInput:
         self.schema: JsonSchema = {"type": "object"}
         self._parse_input = parse_input
 
+    @property
+    def form(self) -> WireForm:
+        return as_written  # nothing is known of what an author's own function makes
+
     def parse(self, _text: bytes, arguments: dict[str, object], /) -> object:
         try:
             return self._parse_input(arguments)
@@ -367,11 +381,6 @@ def callable_input(tool: str, parse_input: Callable[[Any], object]) -> InputPars
     """
     _require_plain(parse_input, "parse_input", tool)
     return _CallableInput(parse_input)
-
-
-def is_parsed_by_callable(parser: InputParser) -> bool:
-    """Tell whether an author's own function parses the input, so that nothing is known of what it makes."""
-    return isinstance(parser, _CallableInput)
 
 
 def _require_plain(function: object, what: str, tool: str) -> None:

@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Annotated, Any, Final, NotRequired, Required, Union, Unpack, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from callgate.errors import ToolDefinitionError
 from callgate.tools.annotations import Names, UnresolvedNameError, modern_types, names_of, resolve_annotation, typed_dict
@@ -49,14 +48,15 @@ class FunctionInput:
     """
 
     __slots__ = (
+        "_aliases",
         "_named",
         "_positional",
         "_returns",
-        "_wire_names",
         "call",
         "context_parameter",
         "description",
         "documentation",
+        "form",
         "kind",
         "name",
         "parse",
@@ -67,6 +67,7 @@ class FunctionInput:
         self.name = plan.tool
         self.schema = parser.schema
         self.parse = parser.parse
+        self.form = parser.form
         self.kind: Kind = kind_of(function)
         self.context_parameter = plan.context
         self.documentation = plan.documentation
@@ -75,7 +76,7 @@ class FunctionInput:
         self._positional = {name: default for name, default in plan.positional.items() if name != plan.context}
         self._named = {name: wire for name, wire in plan.wire_names.items() if name not in plan.catch_all}
         self._returns = plan.returns
-        self._wire_names = plan.wire_names
+        self._aliases = {name: wire for name, wire in plan.wire_names.items() if name != wire}
 
     @property
     def is_async(self) -> bool:
@@ -87,9 +88,11 @@ class FunctionInput:
         named = dict(parsed)
         return tuple(named.pop(name, default) for name, default in self._positional.items()), named
 
-    def wire_name(self, parameter: str) -> str:
-        """Give the name in the schema of what the function calls `parameter`."""
-        return self._wire_names.get(parameter, parameter)
+    def by_wire_name(self, parsed: Mapping[str, object]) -> dict[str, object]:
+        """Give what was parsed by its names in the schema."""
+        if not self._aliases:
+            return dict(parsed)
+        return {self._aliases.get(name, name): value for name, value in parsed.items()}
 
     def check_return(self, value: object) -> str | None:
         """Say how a returned value differs from the return annotation, or None. It never raises (case d15)."""
@@ -295,7 +298,7 @@ def _compiled(plan: _Plan) -> CompiledType:
     schema.pop("title", None)
     schema.setdefault("properties", {})
     plan.wire_names = _wire_names(plan, adapter)
-    _describe(plan, schema)
+    _describe(plan, compiled)
     return compiled
 
 
@@ -323,13 +326,17 @@ def _wire_names(plan: _Plan, adapter: TypeAdapter[Any]) -> dict[str, str]:
     return aliases
 
 
-def _describe(plan: _Plan, schema: JsonSchema) -> None:
+def _describe(plan: _Plan, compiled: CompiledType) -> None:
     """Add to the schema what only the function knows: its own defaults and what its docstring says."""
+    schema = compiled.schema
     properties = cast("dict[str, JsonSchema]", schema["properties"])
     for name, wire in plan.wire_names.items():
         written = properties[wire]
         if name in plan.defaults:
-            _show_default(written, plan.defaults[name], schema)
+            default = plan.defaults[name]
+            form = cast("dict[str, object]", compiled.form({name: default}, {}))
+            if form[wire] is not None or default is None:
+                _show_default(written, default, form[wire], schema)
         words = plan.documentation.parameters.get(name) or plan.documentation.parameters.get(wire)
         if words is not None:
             written.setdefault("description", words)
@@ -339,16 +346,10 @@ def _describe(plan: _Plan, schema: JsonSchema) -> None:
             cast("JsonSchema", others).setdefault("description", plan.documentation.parameters[name])
 
 
-def _show_default(written: JsonSchema, default: object, schema: JsonSchema) -> None:
+def _show_default(written: JsonSchema, default: object, form: object, schema: JsonSchema) -> None:
     """Show a default that a model could send itself; a sentinel of the function's own would only mislead it."""
-    try:
-        value = to_jsonable_python(default, bytes_mode="base64", inf_nan_mode="constants")
-    except (PydanticSerializationError, ValueError, RecursionError):
-        return
-    if admits(written, value, schema) and not (
-        isinstance(default, Enum) and "enum" not in str(written) and "$ref" not in written
-    ):
-        written.setdefault("default", value)
+    if admits(written, form, schema) and not (isinstance(default, Enum) and "enum" not in str(written) and "$ref" not in written):
+        written.setdefault("default", form)
 
 
 def _guard(plan: _Plan, schema: JsonSchema) -> Callable[[bytes, object], None] | None:

@@ -26,6 +26,8 @@ from callgate.tools.core_rules import (
     stated_extra,
     without_factory,
 )
+from callgate.tools.json_forms import WireForm
+from callgate.tools.wire_forms import wire_form
 
 __all__ = (
     "DEFINITION_FAULTS",
@@ -69,13 +71,14 @@ _BUILT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CompiledType:
-    """Hold what one type became: `schema` for the model and `validate` for a call's arguments as JSON.
+    """Hold what one type became: `schema` for the model, `validate` for a call's arguments as JSON, `form` for the way back.
 
     `validate_reversed` is None unless the type has a union of several object forms. Then it tries their branches in the
     opposite order: where both give another type, the union is ambiguous. Source: case a22.
     """
 
     schema: JsonSchema
+    form: WireForm
     validate: Callable[[bytes], object]
     validate_reversed: Callable[[bytes], object] | None = None
 
@@ -102,6 +105,7 @@ def compile_type(adapter: TypeAdapter[Any]) -> CompiledType:
     backward = _validator(_Rewriting(core, settings, reverse=True).run(), settings) if forward.met_built_union else None
     return CompiledType(
         schema=_written_schema(core, _NeutralJsonSchema()),
+        form=wire_form(core),
         validate=validator.validate_json,
         validate_reversed=None if backward is None else backward.validate_json,
     )
@@ -244,6 +248,10 @@ class _NeutralJsonSchema(_OutputJsonSchema):
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _closed(super().dataclass_schema(schema), cast("Node", schema))
+
+    def dataclass_args_schema(self, schema: core_schema.DataclassArgsSchema) -> JsonSchemaValue:
+        """Leave out the fields that nothing but the class itself sets."""
+        return super().dataclass_args_schema({**schema, "fields": [each for each in schema["fields"] if each.get("init", True)]})
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
         return _closed(super().typed_dict_schema(schema), cast("Node", schema))
