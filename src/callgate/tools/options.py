@@ -101,6 +101,9 @@ def tool_options(name: str, keywords: ToolKeywords, *, is_async: bool) -> ToolOp
         given[key] = frozenset(given[key])  # type: ignore[call-overload]  # _texts gave a tuple of text
     options = ToolOptions(**given)  # type: ignore[arg-type]  # the checks below look at every value
     _check_values(name, options)
+    _check_labels(name, options.emits)
+    if "transient" in keywords and not options.retries:
+        raise ToolDefinitionError(name, "transient needs retries: without them no error is tried again")
     _check_place(name, options, is_async=is_async)
     return options
 
@@ -112,6 +115,12 @@ def _texts(name: str, key: str, value: object) -> tuple[str, ...]:
     if not all(isinstance(text, str) for text in texts):
         raise ToolDefinitionError(name, f"{key} must hold texts only")
     return cast("tuple[str, ...]", texts)
+
+
+def _check_labels(name: str, labels: Iterable[str]) -> None:
+    for label in labels:
+        if label.split() != [label]:
+            raise ToolDefinitionError(name, f'emits must hold words such as "untrusted", not {label!r}')
 
 
 def _check_values(name: str, options: ToolOptions) -> None:
