@@ -23,17 +23,26 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 def plain_arguments(tool: Tool[Any, Any], parsed: object, text: bytes) -> dict[str, object]:
     """Give the arguments by their names in the schema; `text` is the JSON that was accepted, for what has no JSON form."""
     parser = tool.input
-    if isinstance(parser, FunctionInput) and _is_flat(values := cast("dict[str, object]", parsed)):
-        plain = parser.by_wire_name(values)
+    plain: object
+    defaults: Mapping[str, object]
+    if not isinstance(parser, FunctionInput):
+        plain, defaults = parser.form(parsed, _read(text)), _defaults_in(parser.schema)
+    elif _is_flat(values := cast("dict[str, object]", parsed)):
+        plain, defaults = parser.by_wire_name(values), parser.defaults
     else:
-        plain = cast("dict[str, object]", parser.form(parsed, _read(text)))
-    properties = cast("Mapping[str, Mapping[str, Any]]", parser.schema.get("properties", _NOTHING))
-    if len(plain) < len(properties):
-        for name, described in properties.items():
-            if name not in plain and "default" in described:
-                default = described["default"]
-                plain[name] = default if type(default) in _FLAT else copy.deepcopy(default)
-    return plain
+        plain, defaults = parser.form(parsed, _read(text)), parser.defaults
+    filled = cast("dict[str, object]", plain)
+    for name, default in defaults.items():
+        if name not in filled:
+            filled[name] = default if type(default) in _FLAT else copy.deepcopy(default)
+    return filled
+
+
+def _defaults_in(schema: Mapping[str, object]) -> dict[str, object]:
+    """Give the defaults that a schema tells: whoever takes arguments by a schema of their own fills them in themselves."""
+    properties = cast("Mapping[str, object]", schema.get("properties", _NOTHING))
+    described = {name: cast("Mapping[str, object]", each) for name, each in properties.items() if isinstance(each, dict)}
+    return {name: each["default"] for name, each in described.items() if "default" in each}
 
 
 def _is_flat(values: Mapping[str, object]) -> bool:

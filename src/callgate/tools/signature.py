@@ -4,6 +4,7 @@ The schema is that of a TypedDict with one key for each parameter. A parameter w
 missing, so that the function's own default applies; whether it admits null is its type's business alone (case a19).
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +45,8 @@ class FunctionInput:
 
     `parse` gives the keyword arguments, without the defaults that the function fills in itself. `call(parsed, context)`
     calls the function; `bind(parsed)` tells with which arguments, the context left out. `context_parameter` is the
-    parameter that gets the context (None: there is none), `description` and `documentation` come from the docstring.
+    parameter that gets the context (None: there is none), `description` and `documentation` come from the docstring. `defaults`
+    are what the function fills in, in JSON form by the names of the schema.
     """
 
     __slots__ = (
@@ -54,6 +56,7 @@ class FunctionInput:
         "_returns",
         "call",
         "context_parameter",
+        "defaults",
         "description",
         "documentation",
         "form",
@@ -70,6 +73,7 @@ class FunctionInput:
         self.form = parser.form
         self.kind: Kind = kind_of(function)
         self.context_parameter = plan.context
+        self.defaults: Mapping[str, object] = plan.default_forms
         self.documentation = plan.documentation
         self.description = plan.documentation.description
         self.call = _invoker(function, plan)
@@ -127,6 +131,8 @@ class _Plan:
     """The type of each parameter that the model sees."""
     defaults: dict[str, object] = field(default_factory=dict[str, object])
     """The defaults that the function fills in itself."""
+    default_forms: dict[str, object] = field(default_factory=dict[str, object])
+    """The same by their names in the schema and in JSON form; one without such a form is not among them."""
     positional: dict[str, object] = field(default_factory=dict[str, object])
     """The parameters that can only be passed by position, in order, with their defaults."""
     extra: Any = None
@@ -334,9 +340,10 @@ def _describe(plan: _Plan, compiled: CompiledType) -> None:
         written = properties[wire]
         if name in plan.defaults:
             default = plan.defaults[name]
-            form = cast("dict[str, object]", compiled.form({name: default}, {}))
-            if form[wire] is not None or default is None:
-                _show_default(written, default, form[wire], schema)
+            form = cast("dict[str, object]", compiled.form({name: default}, {}))[wire]
+            if form is not None or default is None:
+                plan.default_forms[wire] = form
+                _show_default(written, default, form, schema)
         words = plan.documentation.parameters.get(name) or plan.documentation.parameters.get(wire)
         if words is not None:
             written.setdefault("description", words)
@@ -349,7 +356,7 @@ def _describe(plan: _Plan, compiled: CompiledType) -> None:
 def _show_default(written: JsonSchema, default: object, form: object, schema: JsonSchema) -> None:
     """Show a default that a model could send itself; a sentinel of the function's own would only mislead it."""
     if admits(written, form, schema) and not (isinstance(default, Enum) and "enum" not in str(written) and "$ref" not in written):
-        written.setdefault("default", form)
+        written.setdefault("default", copy.deepcopy(form))
 
 
 def _guard(plan: _Plan, schema: JsonSchema) -> Callable[[bytes, object], None] | None:

@@ -339,6 +339,17 @@ def test_a_default_of_the_functions_own_is_seen_by_the_names_of_the_schema():
     assert tool.input_schema["properties"]["card"]["default"] == {"number": "4", "limitEuro": 5}
 
 
+def test_a_default_that_no_model_could_send_is_seen_all_the_same():
+    def body(
+        limit: float = math.inf, unit: str = Field("EUR", json_schema_extra={"default": "a lie"}), key: str = Account("")
+    ) -> str:
+        return "done"
+
+    tool = Tool.of(body)
+    assert "default" not in tool.input_schema["properties"]["limit"]
+    assert of_call(tool, {}) == {"limit": "Infinity", "unit": "EUR"}
+
+
 def test_judging_does_not_use_an_argument_up():
     def body(ids: Iterable[int]) -> list[int]:
         return list(ids)
