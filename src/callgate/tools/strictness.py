@@ -26,8 +26,8 @@ from callgate.tools.core_rules import (
     stated_extra,
     without_factory,
 )
-from callgate.tools.json_forms import WireForm
-from callgate.tools.wire_forms import wire_form
+from callgate.tools.json_forms import MISFIT, WireForm
+from callgate.tools.wire_forms import Forms, wire_form
 
 __all__ = (
     "DEFINITION_FAULTS",
@@ -100,12 +100,13 @@ def compile_type(adapter: TypeAdapter[Any]) -> CompiledType:
     """
     settings: CoreConfig = {**_STRICT, "extra_fields_behavior": "forbid"}
     core = cast("Node", adapter.core_schema)
+    forms = Forms(core)
     forward = _Rewriting(core, settings, reverse=False)
     validator = _validator(forward.run(), settings)
     backward = _validator(_Rewriting(core, settings, reverse=True).run(), settings) if forward.met_built_union else None
     return CompiledType(
-        schema=_written_schema(core, _NeutralJsonSchema()),
-        form=wire_form(core),
+        schema=_written_schema(core, _NeutralJsonSchema(forms)),
+        form=wire_form(core, forms),
         validate=validator.validate_json,
         validate_reversed=None if backward is None else backward.validate_json,
     )
@@ -241,7 +242,19 @@ class _OutputJsonSchema(GenerateJsonSchema):
 
 
 class _NeutralJsonSchema(_OutputJsonSchema):
-    """Close in the schema what validation closes."""
+    """Close in the schema what validation closes, and show defaults as a model would write them."""
+
+    def __init__(self, forms: Forms) -> None:
+        super().__init__()
+        self._forms = forms
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        written = super().default_schema(schema)
+        if written.get("default") is None or "default" not in schema:
+            return written
+        form = self._forms.default(cast("Node", schema))
+        rest = {key: value for key, value in written.items() if key != "default"}
+        return rest if form is MISFIT else {**rest, "default": form}
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         return _closed(super().model_schema(schema), cast("Node", schema))

@@ -26,7 +26,7 @@ from callgate.tools.json_forms import (
     leaf_form,
 )
 
-__all__ = ("wire_form",)
+__all__ = ("Forms", "wire_form")
 
 Way: TypeAlias = Sequence[str | int]
 
@@ -39,9 +39,8 @@ _CLASSES: Final = frozenset({"dataclass", "model", "named-tuple"})
 _FIELDS: Final = frozenset({"dataclass-args", "model-fields"})
 
 
-def wire_form(core: Node) -> WireForm:
+def wire_form(core: Node, forms: "Forms") -> WireForm:
     """Make the form of the arguments that a core schema reads: always an object, whatever was made of them."""
-    forms = _Forms(core)
     inner, whole = forms.of_arguments(core), forms.as_written(core)
 
     def form(value: object, written: object) -> object:
@@ -118,7 +117,7 @@ class _Object:
 # ── from a core schema ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Forms:
+class Forms:
     """Make the forms of one core schema; its definitions may refer to each other."""
 
     def __init__(self, core: Node) -> None:
@@ -153,6 +152,8 @@ class _Forms:
 
     def of_arguments(self, node: Node) -> WireForm:
         """Make the form of the whole: it is known to be no other object, even if one of its fields does not fit."""
+        for reference in self._definitions:
+            self._defined(reference)
         node = self._resolved(node["schema"] if node["type"] == "definitions" else node)
         return self._typed_dict(node, is_exact=False) if node["type"] == "typed-dict" else self.of(node)
 
@@ -161,6 +162,11 @@ class _Forms:
     def _of_author(self, node: Node) -> WireForm:
         inner = self.of(node["schema"]) if "schema" in node else _like_written
         return _first_that_fits([inner, self.as_written(node)])
+
+    def default(self, node: Node) -> object:
+        """Give the form of a default, by the node that holds it; MISFIT where a model could not send it itself."""
+        form = self.of(node["schema"])(node["default"], ABSENT)
+        return MISFIT if json.dumps(MASKED) in json.dumps(form, default=str) else form
 
     def as_written(self, node: Node) -> WireForm:
         """Give what the model wrote, unless there is a secret in it; few calls ask, so it is looked for then."""
@@ -193,14 +199,13 @@ class _Forms:
 
     def _reference(self, node: Node) -> WireForm:
         reference = node["schema_ref"]
+        return lambda value, written: self._defined(reference)(value, written)  # noqa: PLW0108 - definitions go in circles
 
-        def form(value: object, written: object) -> object:
-            made = self._made.get(reference)
-            if made is None:
-                made = self._made[reference] = self.of(self._definitions[reference])
-            return made(value, written)
-
-        return form
+    def _defined(self, reference: str) -> WireForm:
+        made = self._made.get(reference)
+        if made is None:
+            made = self._made[reference] = self.of(self._definitions[reference])
+        return made
 
     def _json(self, node: Node) -> WireForm:
         inner = self.of(node["schema"]) if "schema" in node else json_form
@@ -290,6 +295,7 @@ class _Forms:
 
     def _shape(self, node: Node, config: Node, get: Callable[..., object], *, is_exact: bool = False) -> _Object:
         made = [self._field(name, field, config, is_exact=is_exact) for name, field in _named(node["fields"])]
+        _check_names(made)
         return _Object(made, get, self._further(node, config), is_exact)
 
     def _further(self, node: Node, config: Node) -> WireForm | None:
@@ -323,6 +329,14 @@ def _tuple_form(items: list[WireForm], variadic: int | None, value: object, writ
     if variadic is None or more < -1:
         return MISFIT if more else each_form(items, values, written)
     return each_form([*items[:variadic], *[items[variadic]] * (more + 1), *items[variadic + 1 :]], values, written)
+
+
+def _check_names(fields: Sequence[_Field]) -> None:
+    """Refuse two fields that the schema shows under one name, such as one that is read from a path and another's alias."""
+    by_wire: dict[str, str] = {}
+    for field in fields:
+        if by_wire.setdefault(field.wire, field.name) != field.name:
+            raise ValueError(f"its fields {by_wire[field.wire]!r} and {field.name!r} have one name in the schema, {field.wire!r}")
 
 
 def _named(fields: Any) -> Iterable[tuple[str, Node]]:

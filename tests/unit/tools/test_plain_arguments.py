@@ -39,6 +39,7 @@ from callgate import (
     Succeeded,
     Tool,
     ToolCall,
+    ToolDefinitionError,
     ToolDeniedError,
     ToolRegistry,
 )
@@ -348,6 +349,30 @@ def test_a_default_that_no_model_could_send_is_seen_all_the_same():
     tool = Tool.of(body)
     assert "default" not in tool.input_schema["properties"]["limit"]
     assert of_call(tool, {}) == {"limit": "Infinity", "unit": "EUR"}
+
+
+def test_a_default_deep_inside_is_told_as_a_model_would_write_it():
+    class Order(BaseModel):
+        card: Card = Card(number="4", limitEuro=5)
+        key: bytes = b"hi"
+        login: Login = Login(user="a", password=SecretStr("hunter2"))
+
+    properties = Tool("body", lambda order: "done", input=Order).input_schema["properties"]
+    assert properties["card"]["default"] == {"number": "4", "limitEuro": 5}
+    assert properties["key"]["default"] == "aGk="
+    assert "default" not in properties["login"], "a mask is no password"
+
+
+def test_two_fields_under_one_name_are_refused():
+    class Two(BaseModel):
+        it: int = Field(1, validation_alias=AliasPath("in", 0))
+        other: int = Field(2, alias="it")
+
+    def body(two: Two, more: list[Two]) -> str:
+        return "done"
+
+    with pytest.raises(ToolDefinitionError, match="'it' and 'other' have one name in the schema, 'it'"):
+        Tool.of(body)
 
 
 def test_judging_does_not_use_an_argument_up():
