@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -173,6 +174,10 @@ def test_of_a_union_with_what_only_its_author_knows_the_known_form_is_seen():
     union = Annotated[str, AfterValidator(Account)] | list[Card]
     assert seen(union, [{"number": "4"}]) == [{"number": "4", "limitEuro": 10}]
     assert seen(union, "4") == "4"
+
+
+def test_a_queue_is_seen_as_a_list():
+    assert seen(deque[Card], [{"number": "4"}]) == [{"number": "4", "limitEuro": 10}]
 
 
 def test_json_within_a_text_is_seen_as_what_it_says():
