@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, cast
 
 from callgate.errors import NotFoundError, UsageError
+from callgate.policy.cedar import CedarPolicy
 from callgate.policy.globs import matches
+from callgate.policy.rule_policy import RulePolicy
 from callgate.store.protocol import Store
 from callgate.tools.tool import Tool
 from callgate.values import check_limit
 
-__all__ = ("Limits", "Profile", "ProfileStore")
+__all__ = ("Limits", "Profile", "ProfileStore", "load_policy")
 
 _NO_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -47,8 +49,8 @@ class Limits:
 class Profile:
     """Be one profile. `tools` are names or whole-name globs (None: all that the policy offers).
 
-    `model` is a name such as "openai:gpt-5" (None: the client's own). `policy` is the file of a rule policy that narrows the
-    gate's own for these runs: of both, the stricter decision holds. `settings` go to the model as they are.
+    `model` is a name such as "openai:gpt-5" (None: the client's own). `policy` is a file of rules, or a `.cedar` file, that
+    narrows the gate's own for these runs: of both, the stricter decision holds. `settings` go to the model as they are.
 
     Raises:
         UsageError: a value is of another type.
@@ -101,6 +103,16 @@ class Profile:
         """Give those of some tools that the profile names."""
         wanted = self.tools
         return [tool for tool in tools if wanted is None or any(matches(pattern, tool.name) for pattern in wanted)]
+
+
+def load_policy(file: str) -> RulePolicy | CedarPolicy:
+    """Load a policy from a file: Cedar's language where its name ends with `.cedar`, TOML rules otherwise.
+
+    Raises:
+        PolicyError: it cannot be read, or says what cannot be.
+        UsageError: it is Cedar's, and the extra `cedar` is not installed.
+    """
+    return CedarPolicy.load(file) if file.endswith(".cedar") else RulePolicy.load(file)
 
 
 def _check(profile: Profile) -> None:

@@ -332,7 +332,7 @@ async def test_f22_what_waits_is_stored_although_a_sibling_breaks_the_run(world)
     with pytest.raises(UsageError):
         await client.run(prepare_call(gate, prompt="go", caller=ALICE, run_id="r"), create_run_hooks(gate))
     assert [approval.tool for approval in await gate.approvals(run_id="r")] == ["pay"]
-    assert (await gate.store.run("r")).status == "stopped"
+    assert (await gate.store.run("r")).status == "failed"
 
 
 async def test_f23_any_number_of_pauses_in_one_run_each_with_its_own_decision(world):

@@ -1,7 +1,7 @@
 """`LLMClient`: run a prepared call, watch it, resume it, stop it. Source: contract rows L1, A3 to A5."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from callgate.agent.events import AgentEvent
 from callgate.agent.hooks import OpenRun, RunHooks
@@ -11,9 +11,16 @@ from callgate.agent.prepared import PreparedCall
 from callgate.agent.run import Run
 from callgate.approvals import Decided, check_decision
 from callgate.errors import ConflictError
+from callgate.gate.stored_runs import StoredRuns, entered
 from callgate.gate.telling import told_by
 
 __all__ = ("LLMClient",)
+
+_TRIES: Final = 10
+
+
+class _Overtaken(ConflictError):
+    """Tell that a run was changed between its reading and its stop."""
 
 
 def _nobody(_event: AgentEvent) -> None:
@@ -35,16 +42,20 @@ class LLMClient:
         """Run until the model is done, people have to decide, or a limit is reached.
 
         Raises:
-            BaseException: the reason of the run's abort signal; the run is stored as stopped then.
+            BaseException: the reason of the run's abort signal, or a cancellation; the run is stored as stopped then. What
+                else is raised is a fault of the program; the run is stored as failed, and can be resumed.
             ConflictError: there is a run of that id already.
+            UsageError: the run cannot be as it was prepared; nothing was stored.
         """
-        return await self._loop(await hooks.begin(prepared), hooks, _nobody).go()
+        loop = await self._begun(prepared, hooks, _nobody)
+        return await loop.go()
 
     def stream(self, prepared: PreparedCall, hooks: RunHooks) -> AsyncGenerator[AgentEvent, None]:
         """Run, and give what happens as it happens; the last event has the run. To leave the stream stops the run."""
 
         async def go(tell: Callable[[AgentEvent], None]) -> Run:
-            return await self._loop(await hooks.begin(prepared), hooks, tell).go()
+            loop = await self._begun(prepared, hooks, tell)
+            return await loop.go()
 
         return told_by(go)
 
@@ -65,6 +76,7 @@ class LLMClient:
             ConflictError: the run is over or at work elsewhere, or somebody decided before; nothing ran because of this.
             NotFoundError: there is no such run, or no call of it waits for a decision that is given.
             RunStateError: the stored run is damaged, or newer than this release; nothing ran.
+            UsageError: its policy or its model is not to be had; nothing ran, and the run is as it was.
             BaseException: as `run`.
         """
         loop = await self._resumed(run_id, hooks, decisions, message, _nobody)
@@ -97,14 +109,18 @@ class LLMClient:
     async def stop(self, run_id: str, hooks: RunHooks, *, reason: str = "it was stopped") -> Run:
         """End a run for good, wherever it is: a loop that is at it elsewhere ends at its next step.
 
+        What waits for a person's approval then cannot be approved any more.
+
         Raises:
             ConflictError: it is over already.
             NotFoundError, RunStateError: as `resume`.
         """
-        run = await hooks.load(run_id)
-        if run.record.status in {"completed", "stopped"}:
-            raise ConflictError(f"run {run_id!r} is over: it is {run.record.status}")
-        return await self._loop(run, hooks, _nobody).stop(reason)
+        for _ in range(_TRIES - 1):  # a loop may store its next step between our reading and our writing
+            try:
+                return await self._stop(run_id, hooks, reason)
+            except _Overtaken:
+                continue
+        return await self._stop(run_id, hooks, reason)
 
     async def _resumed(
         self,
@@ -116,12 +132,27 @@ class LLMClient:
     ) -> Loop:
         given = {approval_id: check_decision(decision) for approval_id, decision in (decisions or {}).items()}
         run = await hooks.load(run_id)
-        for approval_id, decision in given.items():
-            await hooks.decide(run, approval_id, decision)
-        await hooks.claim(run)
+        StoredRuns.check_not_over(run.record)
         loop = self._loop(run, hooks, tell)
-        loop.take_message(message)
+        loop.check()
+        await loop.decide(given)
+        if message is not None:
+            loop.take_message(message)
+        await entered(loop.claim(), lambda _, stop: loop.leave(stop))
         return loop
+
+    async def _begun(self, prepared: PreparedCall, hooks: RunHooks, tell: Callable[[AgentEvent], None]) -> Loop:
+        run = await entered(hooks.begin(prepared), lambda run, stop: self._loop(run, hooks, tell).leave(stop))
+        return self._loop(run, hooks, tell)
+
+    async def _stop(self, run_id: str, hooks: RunHooks, reason: str) -> Run:
+        run = await hooks.load(run_id)
+        StoredRuns.check_not_over(run.record)
+        loop = self._loop(run, hooks, _nobody)
+        try:
+            return await loop.stop(reason)
+        except ConflictError as error:
+            raise _Overtaken(error.user_message) from error
 
     def _loop(self, run: OpenRun, hooks: RunHooks, tell: Callable[[AgentEvent], None]) -> Loop:
         return Loop(run, hooks, lambda name: as_model(name or self._model), tell, self._settings)

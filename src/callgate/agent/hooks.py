@@ -5,8 +5,8 @@ The loop knows models and messages; the hooks know tools, policy, people and the
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from callgate.agent.model_layer import OfferedTool, dump_messages, open_calls, user_message
 from callgate.agent.prepared import PreparedCall
@@ -14,10 +14,10 @@ from callgate.agent.state import CallState, RunState, StoredLimits
 from callgate.agent.tools import RunTools, split_run_tools
 from callgate.approvals import Decided, check_decision
 from callgate.diagnostics import DiagnosticEvent, ToolProgress
-from callgate.errors import ConflictError, NotFoundError, UsageError
+from callgate.errors import NotFoundError, UsageError
 from callgate.gate import Gate, Outcome, PlaceKeywords
-from callgate.policy.rule_policy import RulePolicy
-from callgate.profiles import Profile
+from callgate.gate.stored_runs import StoredRuns, checked_state
+from callgate.profiles import Profile, load_policy
 from callgate.signals import AbortSignal
 from callgate.store.records import RunRecord, RunStatus
 from callgate.tools.dialects import name_map
@@ -25,8 +25,6 @@ from callgate.tools.tool import Tool, as_tool
 from callgate.values import Caller, ExecutionOptions, ToolCall
 
 __all__ = ("OpenRun", "RunHooks", "create_run_hooks")
-
-_STALE_AFTER_S: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +69,7 @@ class RunHooks(Protocol):
 
         Raises:
             ConflictError: somebody else has it, or it is over.
+            UsageError: it cannot be gone on with here, because its policy is not to be had.
         """
         ...
 
@@ -125,7 +124,7 @@ class _GateHooks(RunHooks):
         self._signal = signal
         self._user_context = user_context
         self._narrowed: dict[str, Gate] = {}
-        self._active = gate.active_runs
+        self._runs = StoredRuns(gate)
 
     # ── the stored run ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,75 +135,30 @@ class _GateHooks(RunHooks):
         profile = await prepared.resolved()
         state = _new_state(prepared, profile)
         self._gate_of(state)
-        now = time.time()
-        self._active.add(state.run_id)
-        record = RunRecord(
-            id=state.run_id,
-            kind="agent",
-            status="running",
-            state=state.dump(),
-            owner=self._gate.store.writer,
-            caller=state.subject,
-            name=state.profile,
-            thread_id=state.thread_id,
-            created_at=now,
-            updated_at=now,
-        )
-        if not await self._gate.store.create_run(record):
-            self._active.discard(state.run_id)
-            raise ConflictError(f"there is a run {state.run_id!r} already")
-        self._gate.begin_run(state.run_id)
-        tools = (*prepared.tools, *self._tools)
+        tools = tuple({tool.name: tool for tool in (*self._tools, *prepared.tools)}.values())
+        record = await self._runs.begin(state, caller=state.subject, name=state.profile, thread_id=state.thread_id)
         signal = prepared.signal or self._signal
-        return OpenRun(state, record, tools, signal, prepared.user_context or self._user_context)
+        context = self._user_context if prepared.user_context is None else prepared.user_context
+        return OpenRun(state, record, tools, signal, context)
 
     async def load(self, run_id: str, /) -> OpenRun:
         """Give a run as it is stored; see `RunHooks.load`."""
-        record = await self._gate.store.run(run_id)
-        if record is None:
-            raise NotFoundError("run", run_id)
-        if record.kind != "agent":
-            raise UsageError(f"run {run_id!r} is a {record.kind}'s, not an agent's")
-        state = RunState.load(record.state)
-        return OpenRun(state, record, self._tools, self._signal, self._user_context)
+        record = await self._runs.record(run_id)
+        return OpenRun(checked_state(RunState, record), record, self._tools, self._signal, self._user_context)
 
     async def claim(self, run: OpenRun, /) -> None:
         """Take a run over; see `RunHooks.claim`."""
-        record = run.record
-        if record.status in {"completed", "stopped"}:
-            raise ConflictError(f"run {record.id!r} is over: it is {record.status}")
-        if record.status == "running":
-            if record.id in self._active or await self._is_at_work(record):
-                raise ConflictError(f"run {record.id!r} is being run elsewhere at the moment")
-            await self._gate.recover(stale_after_s=_STALE_AFTER_S)
-        await self.save(run, "running")
-        self._active.add(record.id)
-
-    async def _is_at_work(self, record: RunRecord) -> bool:
-        """Tell whether the owner of a run lives; a run of this very process, which no loop is at, was left by a fault."""
-        store = self._gate.store
-        if record.owner is None or record.owner == store.writer:
-            return False
-        return not await store.writer_gone(record.owner, stale_after_s=_STALE_AFTER_S)
+        self._gate_of(run.state)
+        run.state.error = None
+        await self._runs.claim(run)
 
     def release(self, run: OpenRun, /) -> None:
         """Let go of a run; see `RunHooks.release`."""
-        self._active.discard(run.state.run_id)
+        self._runs.release(run.state.run_id)
 
     async def save(self, run: OpenRun, status: RunStatus, /) -> None:
         """Store a run as it is now; see `RunHooks.save`."""
-        record = replace(
-            run.record,
-            status=status,
-            state=run.state.dump(),
-            owner=self._gate.store.writer if status == "running" else None,
-            updated_at=time.time(),
-        )
-        if not await self._gate.store.save_run(record):
-            raise ConflictError(f"run {record.id!r} was changed elsewhere meanwhile: it was stopped, or somebody resumed it")
-        run.record = replace(record, version=record.version + 1)
-        if status in {"completed", "stopped"}:
-            await self._gate.end_run(record.id)
+        await self._runs.save(run, status)
 
     async def decide(self, run: OpenRun, approval_id: str, decision: Decided, /) -> None:
         """Store a decision; see `RunHooks.decide`."""
@@ -221,7 +175,7 @@ class _GateHooks(RunHooks):
         if state.narrowed_by is None:
             return self._gate
         if state.narrowed_by not in self._narrowed:
-            self._narrowed[state.narrowed_by] = self._gate.narrowed(RulePolicy.load(state.narrowed_by))
+            self._narrowed[state.narrowed_by] = self._gate.narrowed(load_policy(state.narrowed_by))
         return self._narrowed[state.narrowed_by]
 
     async def offer(self, run: OpenRun, /) -> list[OfferedTool]:
@@ -323,5 +277,10 @@ def create_run_hooks(
 
     `tools` are the additional tools of runs that are resumed, handed in again. `signal` and `user_context` are for runs that
     were not prepared with their own.
+
+    Raises:
+        UsageError: an additional tool has the name of a registered one.
     """
-    return _GateHooks(gate, tuple(map(as_tool, tools)), signal, user_context)
+    additional = tuple(map(as_tool, tools))
+    gate.registry.offer(additional)
+    return _GateHooks(gate, additional, signal, user_context)

@@ -8,7 +8,8 @@ Whatever ends the loop, the history that is stored has one result for every call
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from callgate.agent.model_layer import (
     Question,
     ask,
     dump_messages,
+    free_ids,
     last_text,
     load_messages,
     open_calls,
@@ -44,15 +46,18 @@ from callgate.agent.model_layer import (
 )
 from callgate.agent.run import PendingCall, Run
 from callgate.agent.state import CallState, StoredResult
-from callgate.errors import AbortedError, ConflictError
+from callgate.approvals import Decided
+from callgate.errors import ConflictError, RunStateError
 from callgate.gate import Denied, Outcome, Pending, Succeeded
 from callgate.gate.content import blocks_of, written_blocks
+from callgate.gate.stored_runs import OVER, is_stop
 from callgate.gate.waiting import assured
 from callgate.store.records import RunStatus
 from callgate.values import ToolCall
 
 __all__ = ("Loop",)
 
+_log: Final = logging.getLogger("callgate")
 _TEXTS: Final = {
     "aborted": "The run was stopped before this call had a result. What the tool did until then stands.",
     "cut_off": "Your answer was cut off inside of this call, so it was not run. Make the call again, and shorter.",
@@ -61,7 +66,11 @@ _TEXTS: Final = {
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """Run one run until it pauses or ends. `as_model` makes a model of the name in the run's profile, None the client's."""
+    """Run one run until it pauses or ends. `as_model` makes a model of the name in the run's profile, None the client's.
+
+    Raises:
+        RunStateError: the run's messages are none, or its calls are not those of its last answer.
+    """
 
     run: OpenRun
     hooks: RunHooks
@@ -70,24 +79,75 @@ class Loop:
     settings: dict[str, Any]
     messages: list[Any] = field(init=False)
     names: dict[str, str] = field(init=False, default_factory=dict[str, str])
+    _model: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.messages = load_messages(self.run.state.messages)
+        open_ids = [call.id for call in open_calls(self.messages)[0]]
+        if open_ids != [call.id for call in self.run.state.calls]:
+            raise RunStateError("the stored run is damaged: its calls are not those of its last answer")
+
+    @property
+    def model(self) -> Any:
+        """The model of the run.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        if self._model is None:
+            self._model = self.as_model(self.run.state.model)
+        return self._model
 
     async def go(self) -> Run:
         """Go on until the run pauses or ends.
 
         Raises:
-            BaseException: the reason of the run's abort signal, or a cancellation; the run is stored as stopped.
+            BaseException: the reason of the run's abort signal, or a cancellation; the run is stored as stopped. What else is
+                raised is a fault of the program, and the run is stored as failed.
             ConflictError: the run was changed elsewhere; this loop leaves it alone.
         """
         try:
             return await self._go()
         except ConflictError:
+            self.hooks.release(self.run)
             raise
         except BaseException as stop:
-            await assured(self._stopped(stop))
+            await self.leave(stop)
             raise
+        finally:
+            self.hooks.release(self.run)
+
+    def check(self) -> None:
+        """See to it that the run can be gone on with, before anything of it is changed.
+
+        Raises:
+            UsageError: its model cannot be had.
+        """
+        _ = self.model
+
+    async def decide(self, decisions: Mapping[str, Decided]) -> None:
+        """Have decisions stored; what is none about this run is refused before one that is about it is stored.
+
+        Raises:
+            ConflictError, NotFoundError: as `RunHooks.decide`.
+        """
+        waiting = {call.approval_id for call in self.run.state.calls if call.result is None}
+        for approval_id in sorted(decisions, key=waiting.__contains__):
+            await self.hooks.decide(self.run, approval_id, decisions[approval_id])
+
+    async def claim(self) -> None:
+        """Take the run over.
+
+        Raises:
+            ConflictError: as `RunHooks.claim`.
+        """
+        await self.hooks.claim(self.run)
+
+    async def leave(self, stop: BaseException) -> None:
+        """Store a run that this loop cannot go on with, and let go of it; a run that is over stays as it is."""
+        try:
+            if self.run.record.status not in OVER:
+                await assured(self._stopped(stop))
         finally:
             self.hooks.release(self.run)
 
@@ -116,9 +176,7 @@ class Loop:
         state = self.run.state
         tools = await self._offer()
         self.tell(StepStarted(state.step + 1, tuple(state.offered)))
-        question = Question(
-            self.as_model(state.model), self.messages, tools, state.instructions, {**self.settings, **state.settings}
-        )
+        question = Question(self.model, self.messages, tools, state.instructions, {**self.settings, **state.settings})
         try:
             async with asyncio.timeout(self.run.remaining_s()):
                 answer = await self._racing_abort(self._answer(question))
@@ -165,11 +223,7 @@ class Loop:
         state.input_tokens += answer.input_tokens
         state.output_tokens += answer.output_tokens
         state.cost = None if state.cost is None or answer.cost is None else state.cost + answer.cost
-        used = set(open_calls(self.messages)[1])
-        ids: list[str] = []
-        for number, call in enumerate(answer.calls, 1):
-            ids.append(_free_id(call.id, f"{state.step}.{number}", used))
-            used.add(ids[-1])
+        ids = free_ids(answer.calls, str(state.step), set(open_calls(self.messages)[1]))
         self.messages.append(with_ids(answer.message, ids))
         state.calls = [
             CallState(
@@ -246,15 +300,14 @@ class Loop:
             self.messages.append(user_message(state.waiting))
         state.calls, state.waiting = [], None
 
-    def take_message(self, text: str | None) -> None:
+    def take_message(self, text: str) -> None:
         """Take in what the user says while the run is resumed: behind the results of the open step, or as it is."""
-        if text is None:
-            return
         state = self.run.state
         if state.calls:
             state.waiting = text if state.waiting is None else f"{state.waiting}\n{text}"
         else:
             self.messages.append(user_message(text))
+            state.messages = dump_messages(self.messages)
 
     # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -276,29 +329,36 @@ class Loop:
         return run
 
     async def _stopped(self, stop: BaseException) -> None:
-        """Store the run as stopped, with a result for every call, after an abort, a cancellation or a fault."""
-        for call in self.run.state.calls:
-            if call.result is None:
-                call.result = StoredResult(text=_TEXTS["aborted"], outcome="interrupted")
-        self._complete_history()
-        aborted = isinstance(stop, asyncio.CancelledError | AbortedError) or self._is_aborted()
-        self.run.state.error = "the run was aborted" if aborted else f"the program failed: {type(stop).__name__}"
+        """Store the run as stopped after an abort or a cancellation, and as failed after a fault, which can be mended.
+
+        Every call has a result then; only what waits for a person still waits in a run that can be resumed.
+        """
+        state = self.run.state
+        aborted = is_stop(stop, self.run.signal)
+        state.error = "the run was aborted" if aborted else f"the program failed: {type(stop).__name__}"
+        self._interrupt(but_what_waits=not aborted)
         try:
-            await self._save("stopped")
+            await self._save("stopped" if aborted else "failed")
         except ConflictError:
+            return
+        except Exception as error:  # noqa: BLE001 - it must not hide why the run ended
+            _log.error("run %r could not be stored when it ended: %s", state.run_id, type(error).__name__)
             return
         self.tell(RunEnded(self.report()))
 
     async def stop(self, reason: str) -> Run:
         """End a run that nobody runs at the moment."""
-        for call in self.run.state.calls:
-            if call.result is None:
-                call.result = StoredResult(text=_TEXTS["aborted"], outcome="interrupted")
-        self._complete_history()
+        self._interrupt(but_what_waits=False)
         return await self._end("stopped", error=reason)
 
-    def _is_aborted(self) -> bool:
-        return self.run.signal is not None and self.run.signal.aborted
+    def _interrupt(self, *, but_what_waits: bool) -> None:
+        """Give a result to each call that has none."""
+        calls = self.run.state.calls
+        for call in calls:
+            if call.result is None and not (but_what_waits and call.approval_id is not None):
+                call.result = StoredResult(text=_TEXTS["aborted"], outcome="interrupted")
+        if all(call.result is not None for call in calls):
+            self._complete_history()
 
     def _check_signal(self) -> None:
         if self.run.signal is not None:
@@ -333,16 +393,6 @@ def _delta_event(piece: Delta) -> AgentEvent:
             return ThinkingDelta(piece.text)
         case "call":
             return ToolCallDelta(piece.index, piece.name, piece.text)
-
-
-def _free_id(wanted: str, place: str, used: set[str]) -> str:
-    """Give a call an id that its run has not had: the model's own where it is one."""
-    if wanted and wanted not in used:
-        return wanted
-    name = f"{wanted or 'call'}~{place}"
-    while name in used:
-        name += "~"
-    return name
 
 
 def _take_outcome(call: CallState, outcome: Outcome) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from callgate.agent.model_layer import adopted, ends_with_an_answer
 from callgate.errors import UsageError
 from callgate.gate import Gate
 from callgate.profiles import Limits, Profile, ProfileStore
@@ -81,13 +82,17 @@ def prepare_call(  # noqa: PLR0913 - what a run is made of, keywords most
 
     A name as `profile` is looked up when the run begins: in `profiles`, or among those of the gate's store. `tools` are
     additional ones of this run; they pass through the same gate. A history that ends with calls is gone on with by making
-    them: none of them counts as approved (case f19).
+    them: none of them counts as approved (case f19). Earlier calls that nobody answered get a result that says so.
 
     Raises:
-        UsageError: there is neither a prompt nor a history, or an additional tool has the name of a registered one.
+        UsageError: there is neither a prompt nor a history to go on with, a message is none, or an additional tool has the
+            name of a registered one.
     """
     if prompt is None and not messages:
         raise UsageError("a run needs a prompt, or messages to go on with")
+    history = adopted(messages)
+    if prompt is None and ends_with_an_answer(history):
+        raise UsageError("the messages end with an answer of the model: a prompt has to say how it goes on")
     additional = tuple(map(as_tool, tools))
     gate.registry.offer(additional)
     return PreparedCall(
@@ -95,7 +100,7 @@ def prepare_call(  # noqa: PLR0913 - what a run is made of, keywords most
         caller=caller,
         run_id=run_id or f"run_{secrets.token_hex(10)}",
         prompt=prompt,
-        messages=tuple(messages),
+        messages=tuple(history),
         profile=profile,
         profiles=profiles,
         thread_id=thread_id,

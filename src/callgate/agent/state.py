@@ -1,16 +1,16 @@
 """`RunState`: a run as one versioned JSON value, from which any process can go on. Source: contract rows A3, A4; case f4."""
 
-import json
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from callgate.errors import RunStateError
+from callgate.gate.content import blocks_of
+from callgate.gate.stored_runs import StoredState
 
 __all__ = ("CallState", "RunState", "StoredLimits", "StoredResult")
 
-_FORMAT: Final = "callgate-run"
-_VERSION: Final = 1
+_Count = Annotated[int, Field(ge=0)]
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
@@ -23,6 +23,15 @@ class StoredResult(_Strict):
     text: str
     outcome: Literal["success", "failed", "denied", "interrupted"]
     blocks: list[dict[str, str]] = []
+
+    @field_validator("blocks")
+    @classmethod
+    def _are_blocks(cls, written: list[dict[str, str]]) -> list[dict[str, str]]:
+        try:
+            blocks_of(written)
+        except KeyError as error:
+            raise ValueError("a block lacks a part") from error
+        return written
 
 
 class CallState(_Strict):
@@ -46,13 +55,13 @@ class CallState(_Strict):
 class StoredLimits(_Strict):
     """Be the limits of a run; `ends_at` is in seconds since the epoch."""
 
-    steps: int | None = None
-    ends_at: float | None = None
-    tokens: int | None = None
-    cost: float | None = None
+    steps: _Count | None = None
+    ends_at: _Amount | None = None
+    tokens: _Count | None = None
+    cost: _Amount | None = None
 
 
-class RunState(_Strict):
+class RunState(StoredState):
     """Hold everything that a run needs to go on.
 
     `messages` are the model layer's messages as JSON. `calls` is empty while the model is to be asked, and holds the calls of
@@ -60,65 +69,36 @@ class RunState(_Strict):
     among them that the run had brought along. `waiting` is a message of the user that goes behind the results.
     """
 
-    format: Literal["callgate-run"] = _FORMAT
-    version: Literal[1] = _VERSION
-    run_id: str
+    FORMAT: ClassVar[str] = "callgate-run"
+    KIND: ClassVar[Literal["agent", "workflow"]] = "agent"
+
+    format: Literal["callgate-run"] = "callgate-run"
+    version: Literal[1] = 1
     subject: str
     roles: list[str]
     thread_id: str | None = None
     profile: str | None = None
     model: str | None = None
     instructions: str | None = None
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     only: list[str] | None = None
     narrowed_by: str | None = None
     dry_run: bool = False
     limits: StoredLimits = Field(default_factory=StoredLimits)
-    step: Annotated[int, Field(ge=0)] = 0
-    messages: list[dict[str, Any]]
-    calls: list[CallState] = []
-    offered: list[str] = []
-    additional: list[str] = []
+    step: _Count = 0
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    calls: list[CallState] = Field(default_factory=list[CallState])
+    offered: list[str] = Field(default_factory=list[str])
+    additional: list[str] = Field(default_factory=list[str])
     waiting: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float | None = 0.0
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
+    cost: _Amount | None = 0.0
     error: str | None = None
 
-    def dump(self) -> str:
-        """Write the state as JSON text."""
-        return self.model_dump_json()
-
-    @classmethod
-    def load(cls, text: str) -> "RunState":
-        """Read a state.
-
-        Raises:
-            RunStateError: it is damaged, or a newer release wrote it; nothing is resumed.
-        """
-        try:
-            facts = cast("object", json.loads(text))
-        except ValueError as error:
-            raise RunStateError("the stored run is damaged: it is no JSON") from error
-        head = cast("dict[str, object]", facts) if isinstance(facts, dict) else {}
-        if head.get("format") != _FORMAT:
-            raise RunStateError("the stored run is damaged: it is no run of callgate")
-        version = head.get("version")
-        if isinstance(version, int) and version > _VERSION:
-            raise RunStateError(f"the stored run has version {version}, this release reads {_VERSION}: upgrade callgate")
-        try:
-            state = _ADAPTER.validate_json(text)
-        except ValidationError as error:
-            places = ", ".join(".".join(map(str, each["loc"])) or "(all)" for each in error.errors()[:3])
-            raise RunStateError(f"the stored run is damaged at {places}") from error
-        _check_calls(state)
-        return state
-
-
-_ADAPTER: Final = TypeAdapter(RunState)
-
-
-def _check_calls(state: RunState) -> None:
-    ids = [call.id for call in state.calls]
-    if len(set(ids)) != len(ids):
-        raise RunStateError("the stored run is damaged: two calls of its step have the same id")
+    @model_validator(mode="after")
+    def _names_each_call_once(self) -> "RunState":
+        ids = [call.id for call in self.calls]
+        if len(set(ids)) != len(ids):
+            raise ValueError("two calls of the step have the same id")
+        return self

@@ -5,7 +5,8 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, cast
 
 from pydantic import PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
@@ -101,6 +102,7 @@ def define_workflow(id: str, nodes: Sequence[Node], *, state: Any = None) -> Wor
     """
     by_id: dict[str, Node] = {}
     for each in nodes:
+        _check_node(id, each)
         if by_id.setdefault(each.id, each) is not each:
             raise WorkflowDefinitionError(id, "another node has the same id", node=each.id)
     starts = [each for each in nodes if each.starts_round]
@@ -112,7 +114,7 @@ def define_workflow(id: str, nodes: Sequence[Node], *, state: Any = None) -> Wor
     for each in nodes:
         _check_routes(id, each, by_id, names)
     _check_ways(id, by_id, starts[0])
-    return Workflow(id, by_id, starts[0], adapter, names, _digest(id, nodes, adapter))
+    return Workflow(id, MappingProxyType(by_id), starts[0], adapter, names, _digest(id, nodes, adapter))
 
 
 def _adapter_of(workflow: str, state: Any) -> TypeAdapter[Any] | None:
@@ -129,6 +131,23 @@ def _fields_of(adapter: TypeAdapter[Any]) -> frozenset[str]:
     target = schema.get("$ref", "").rpartition("/")[2]
     described = schema["$defs"][target] if target else schema
     return frozenset(described.get("properties", {}))
+
+
+def _check_node(workflow: str, each: object) -> None:
+    if not isinstance(each, Node):
+        raise WorkflowDefinitionError(workflow, f"a node is Node(…) or a function with @node(…), not {type(each).__name__}")
+    if not isinstance(cast("object", each.id), str) or not each.id:
+        raise WorkflowDefinitionError(workflow, f"a node's id must be a text that is not empty, not {each.id!r}")
+    for place, one in enumerate(cast("tuple[object, ...]", each.routes), 1):
+        if not isinstance(one, Route):
+            raise WorkflowDefinitionError(workflow, "use route.to(…) or route.deliver(…)", node=each.id, route=place)
+        if one.when is None:
+            continue
+        if not callable(one.when):
+            raise WorkflowDefinitionError(workflow, "its condition must be a function of the state", node=each.id, route=place)
+        if inspect.iscoroutinefunction(one.when):
+            wrong = "its condition would have to be awaited: a node finds out, and the condition looks at the state"
+            raise WorkflowDefinitionError(workflow, wrong, node=each.id, route=place)
 
 
 def _check_routes(workflow: str, each: Node, nodes: Mapping[str, Node], names: frozenset[str] | None) -> None:

@@ -8,23 +8,17 @@ answered from the journal by the ids that they had (see `NodeTools`).
 
 import asyncio
 import inspect
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Self, TypedDict, Unpack, cast
 
 from callgate.approvals import Decided, check_decision
-from callgate.errors import (
-    AbortedError,
-    ConflictError,
-    NotFoundError,
-    RunPausedError,
-    RunStateError,
-    UsageError,
-    WorkflowError,
-)
+from callgate.errors import ConflictError, NotFoundError, RunPausedError, RunStateError, UsageError, WorkflowError
 from callgate.gate import Gate, Outcome, PlaceKeywords
+from callgate.gate.stored_runs import OVER, StoredRuns, checked_state, entered, is_stop
 from callgate.gate.telling import told_by
 from callgate.gate.waiting import assured
 from callgate.policy import AllowAll
@@ -35,12 +29,13 @@ from callgate.values import Caller, ExecutionOptions, check_limit
 from callgate.workflow.definition import Node, Workflow
 from callgate.workflow.events import Delivered, NodeFinished, NodeStarted, Paused, RoundStarted, ToolCalled, WorkflowEvent
 from callgate.workflow.runtime import AgentRunner, NodePaused, NodeTools, Runtime
-from callgate.workflow.states import PatchError, WorkflowState, patched, seen
+from callgate.workflow.states import PatchError, WorkflowState, check_fits, patched, seen
 
 __all__ = ("Engine", "RunKeywords", "WorkflowLimits")
 
-_STALE_AFTER_S: Final = 60.0
 _ANYBODY: Final = Caller("workflow")
+_TRIES: Final = 10
+_log: Final = logging.getLogger("callgate")
 
 Tell = Callable[[WorkflowEvent], None]
 Migration = Callable[[dict[str, Any], str], tuple[dict[str, Any], str]]
@@ -126,9 +121,10 @@ class Engine:
             RunPausedError: a call waits for people; decide, and `resume` the run.
             WorkflowError: a node failed, or a bound is reached; the run is stored as it was after its last finished node.
             UsageError: the state does not fit the workflow's, or no tools are bound; nothing ran.
-            BaseException: the reason of the abort signal; the run is stored as stopped.
+            BaseException: the reason of the abort signal, or a cancellation; the run is stored as stopped. What else is raised
+                is a fault of the program; the run is stored as failed, and can be resumed.
         """
-        return await self._go(await self._begin(state, place, _nobody))
+        return await self._go(await self._begun(state, place, _nobody))
 
     def stream(self, state: Mapping[str, Any] | object, /, **place: Unpack[RunKeywords]) -> AsyncGenerator[WorkflowEvent, None]:
         """Run the workflow, and give what happens; the last event has what it delivers. To leave the stream stops the run.
@@ -138,7 +134,7 @@ class Engine:
         """
 
         async def go(tell: Tell) -> None:
-            await self._until_paused(await self._begin(state, place, tell))
+            await self._until_paused(await self._begun(state, place, tell))
 
         return told_by(go)
 
@@ -163,14 +159,29 @@ class Engine:
             RunStateError: it is damaged, newer, or of another shape of the workflow; nothing ran.
             RunPausedError, WorkflowError, BaseException: as `run`.
         """
+        given = {approval_id: check_decision(decision) for approval_id, decision in (decisions or {}).items()}
         run = await self._load(run_id, _nobody)
         run.signal, run.user_context = signal, user_context
+        StoredRuns.check_not_over(run.record)
         self._check_shape(run, migration)
-        gate = self._bound()
-        for approval_id, decision in (decisions or {}).items():
-            await gate.record(approval_id, check_decision(decision))
-        await self._claim(run)
+        await self._decide(run_id, given)
+        run.state.error = None
+        await entered(self._runs().claim(run), lambda _, stop: self._leave(run, stop))
         return await self._go(run)
+
+    async def _decide(self, run_id: str, decisions: Mapping[str, Decided]) -> None:
+        """Store decisions, when all of them are about calls of the run, or of agents' runs within it.
+
+        Raises:
+            NotFoundError: one is not; nothing was decided.
+        """
+        gate = self._bound()
+        for approval_id in decisions:
+            of_run = (await gate.approval(approval_id)).run_id or ""
+            if of_run != run_id and not of_run.startswith(f"{run_id}/"):
+                raise NotFoundError("approval", approval_id, f"run {run_id!r} has no call that waits for it")
+        for approval_id, decision in decisions.items():
+            await gate.record(approval_id, decision)
 
     async def stop(self, run_id: str, /, *, reason: str = "it was stopped") -> None:
         """End a run for good, wherever it is: an engine that is at it elsewhere ends at its next node.
@@ -179,16 +190,27 @@ class Engine:
             ConflictError: it is over already.
             NotFoundError, RunStateError: as `resume`.
         """
-        run = await self._load(run_id, _nobody)
-        if run.record.status in {"completed", "stopped"}:
-            raise ConflictError(f"run {run_id!r} is over: it is {run.record.status}")
-        run.state.error = reason
-        await self._save(run, "stopped")
+        for tried in range(1, _TRIES + 1):  # an engine may store its next node between our reading and our writing
+            run = await self._load(run_id, _nobody)
+            StoredRuns.check_not_over(run.record)
+            run.state.error = reason
+            try:
+                return await self._save(run, "stopped")
+            except ConflictError:
+                if tried == _TRIES:
+                    raise
+        return None
 
     # ── the stored run ───────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _runs(self) -> StoredRuns:
+        return StoredRuns(self._bound())
+
+    async def _begun(self, state: object, place: RunKeywords, tell: Tell) -> _Open:
+        return await entered(self._begin(state, place, tell), self._leave)
+
     async def _begin(self, state: object, place: RunKeywords, tell: Tell) -> _Open:
-        workflow, gate = self._workflow, self._bound()
+        workflow, runs = self._workflow, self._runs()
         caller = place.get("caller") or _ANYBODY
         given = state
         if workflow.state is not None and not isinstance(state, Mapping):
@@ -208,39 +230,19 @@ class Engine:
             node=workflow.start.id,
             ends_at=None if self._limits.time_s is None else time.time() + self._limits.time_s,
         )
-        now = time.time()
-        record = RunRecord(
-            id=stored.run_id,
-            kind="workflow",
-            status="running",
-            state=stored.dump(),
-            owner=gate.store.writer,
-            caller=caller.subject,
-            name=workflow.id,
-            thread_id=stored.thread_id,
-            created_at=now,
-            updated_at=now,
-        )
-        if not await gate.store.create_run(record):
-            raise ConflictError(f"there is a run {stored.run_id!r} already")
-        gate.begin_run(stored.run_id)
-        gate.active_runs.add(stored.run_id)
+        record = await runs.begin(stored, caller=caller.subject, name=workflow.id, thread_id=stored.thread_id)
         return _Open(stored, record, tell, place.get("signal"), place.get("user_context"))
 
     async def _load(self, run_id: str, tell: Tell) -> _Open:
-        record = await self._bound().store.run(run_id)
-        if record is None:
-            raise NotFoundError("run", run_id)
-        if record.kind != "workflow":
-            raise UsageError(f"run {run_id!r} is an {record.kind}'s, not a workflow's")
-        return _Open(WorkflowState.load(record.state), record, tell)
+        record = await self._runs().record(run_id)
+        return _Open(checked_state(WorkflowState, record), record, tell)
 
     def _check_shape(self, run: _Open, migration: Migration | None) -> None:
         state, workflow = run.state, self._workflow
         if state.workflow != workflow.id:
             raise RunStateError(f"run {state.run_id!r} is of workflow {state.workflow!r}, not of {workflow.id!r}")
         if state.digest == workflow.digest:
-            return
+            return self._check_place(state)
         if migration is None:
             raise RunStateError(f"workflow {workflow.id!r} was changed since run {state.run_id!r} began: give a migration")
         plain, node = migration(dict(state.state), state.node)
@@ -251,29 +253,18 @@ class Engine:
         except PatchError as error:
             raise RunStateError(f"the migration gives a state that does not fit: {error}") from error
         state.node, state.digest = node, workflow.digest
+        return None
 
-    async def _claim(self, run: _Open) -> None:
-        gate, record = self._bound(), run.record
-        if record.status in {"completed", "stopped"}:
-            raise ConflictError(f"run {record.id!r} is over: it is {record.status}")
-        if record.status == "running":
-            elsewhere = record.owner is not None and record.owner != gate.store.writer
-            alive = elsewhere and not await gate.store.writer_gone(record.owner or "", stale_after_s=_STALE_AFTER_S)
-            if record.id in gate.active_runs or alive:
-                raise ConflictError(f"run {record.id!r} is being run elsewhere at the moment")
-            await gate.recover(stale_after_s=_STALE_AFTER_S)
-        await self._save(run, "running")
-        gate.active_runs.add(record.id)
+    def _check_place(self, state: WorkflowState) -> None:
+        if state.node not in self._workflow.nodes:
+            raise RunStateError(f"the stored run is damaged: there is no node {state.node!r}")
+        try:
+            check_fits(self._workflow, state.state)
+        except PatchError as error:
+            raise RunStateError(f"the stored run is damaged: {error}") from error
 
     async def _save(self, run: _Open, status: RunStatus) -> None:
-        store = self._bound().store
-        owner = store.writer if status == "running" else None
-        record = replace(run.record, status=status, state=run.state.dump(), owner=owner, updated_at=time.time())
-        if not await store.save_run(record):
-            raise ConflictError(f"run {record.id!r} was changed elsewhere meanwhile: it was stopped, or somebody resumed it")
-        run.record = replace(record, version=record.version + 1)
-        if status in {"completed", "stopped"}:
-            await self._bound().end_run(record.id)
+        await self._runs().save(run, status)
 
     # ── the way through the nodes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,17 +280,29 @@ class Engine:
         except (ConflictError, RunPausedError, WorkflowError):
             raise
         except BaseException as stop:
-            run.state.error = "the run was aborted" if _is_stop(stop) else f"the program failed: {type(stop).__name__}"
-            await assured(self._stopped(run))
+            await self._leave(run, stop)
             raise
         finally:
-            self._bound().active_runs.discard(run.state.run_id)
+            self._runs().release(run.state.run_id)
 
-    async def _stopped(self, run: _Open) -> None:
+    async def _leave(self, run: _Open, stop: BaseException) -> None:
+        """Store a run that this engine cannot go on with, and let go of it; one that is over stays as it is."""
         try:
-            await self._save(run, "stopped")
+            if run.record.status not in OVER:
+                await assured(self._stopped(run, stop))
+        finally:
+            self._runs().release(run.state.run_id)
+
+    async def _stopped(self, run: _Open, stop: BaseException) -> None:
+        """Store a run as stopped after an abort or a cancellation, and as failed after a fault, which can be mended."""
+        aborted = is_stop(stop, run.signal)
+        run.state.error = "the run was aborted" if aborted else f"the program failed: {type(stop).__name__}"
+        try:
+            await self._save(run, "stopped" if aborted else "failed")
         except ConflictError:
             return
+        except Exception as error:  # noqa: BLE001 - it must not hide why the run ended
+            _log.error("run %r could not be stored when it ended: %s", run.state.run_id, type(error).__name__)
 
     async def _through(self, run: _Open) -> Any:
         state = run.state
@@ -358,13 +361,17 @@ class Engine:
 
     async def _run_node(self, run: _Open, node: Node) -> object:
         runtime, view = self._runtime(run, node), seen(self._workflow, run.state.state)
-        if inspect.iscoroutinefunction(node.run):
-            patch = await node.run(view, runtime)
-        else:
-            answer = await asyncio.to_thread(node.run, view, runtime)
-            patch = await answer if inspect.isawaitable(answer) else answer
-        if runtime.tools.pending:  # the node has kept to itself that a call of it waits: the run waits all the same
-            raise NodePaused(tuple(runtime.tools.pending))
+        tools = runtime.tools
+        try:
+            patch = await _called(node, view, runtime)
+        except BaseException as end:
+            await tools.settle(stop=isinstance(end, asyncio.CancelledError))
+            if tools.pending and _may_wait(end) and not is_stop(end, run.signal):
+                raise NodePaused(tuple(tools.pending)) from end
+            raise
+        await tools.settle()
+        if tools.pending:  # the node has kept to itself that a call of it waits: the run waits all the same
+            raise NodePaused(tuple(tools.pending))
         return patch
 
     def _runtime(self, run: _Open, node: Node) -> Runtime:
@@ -394,10 +401,14 @@ class Engine:
         state, workflow = run.state, self._workflow
         try:
             plain = patched(workflow, state.state, patch)
-            taken = self._route_of(node, seen(workflow, plain))
-        except Exception as error:  # noqa: BLE001 - a condition is the application's own code
-            reason = str(error) if isinstance(error, PatchError) else f"a route's condition raised {type(error).__name__}"
+            view = seen(workflow, plain)
+        except Exception as error:  # noqa: BLE001 - a validator of the state is the application's own code
+            reason = str(error) if isinstance(error, PatchError) else f"the state's own check raised {type(error).__name__}"
             await self._fail(run, reason, "failed", error)
+        try:
+            taken = self._route_of(node, view)
+        except Exception as error:  # noqa: BLE001 - a condition is the application's own code
+            await self._fail(run, f"a route's condition raised {type(error).__name__}", "failed", error)
         if taken is None:
             await self._fail(run, "none of the node's routes fits", "failed")
         round_number = state.round
@@ -419,5 +430,15 @@ class Engine:
         return next((one for one in node.routes if one.when is None or one.when(view)), None)
 
 
-def _is_stop(stop: BaseException) -> bool:
-    return isinstance(stop, asyncio.CancelledError | AbortedError | KeyboardInterrupt | SystemExit)
+async def _called(node: Node, view: Any, runtime: Runtime) -> object:
+    if inspect.iscoroutinefunction(node.run):
+        return await node.run(view, runtime)
+    answer = await asyncio.to_thread(node.run, view, runtime)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _may_wait(end: BaseException) -> bool:
+    """Tell whether what a node raised may stand behind a pause: the pause itself, alone or among others, or an error."""
+    if isinstance(end, BaseExceptionGroup):
+        return all(_may_wait(each) for each in cast("BaseExceptionGroup[BaseException]", end).exceptions)
+    return isinstance(end, NodePaused | Exception)

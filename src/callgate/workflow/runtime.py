@@ -1,22 +1,27 @@
 """What a node is given beside the state: tools behind the one gate, agents, diagnostics, the signal, the round. Row W2."""
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from callgate.diagnostics import DiagnosticContext
 from callgate.errors import UsageError
 from callgate.gate import Denied, Failed, Gate, Outcome, Pending, PlaceKeywords, Succeeded
+from callgate.gate.waiting import assured
 from callgate.profiles import Profile
 from callgate.signals import AbortSignal
 from callgate.tools.tool import Tool
 from callgate.values import Caller, ToolCall, digest_of_input
 
 __all__ = ("AgentRunner", "NodeAgent", "NodePaused", "NodeTools", "Runtime")
+
+
+T = TypeVar("T")
 
 
 class NodePaused(BaseException):
@@ -40,7 +45,8 @@ class NodeTools:
     """Let a node call tools. Each call goes through the gate, in the node's name and under the run's limits.
 
     A call has an id made of node, round, tool, arguments and how often the node has made this very call; so when the node is
-    run again after a crash or a pause, what it has had is answered from the journal.
+    run again after a crash or a pause, what it has had is answered from the journal. The node is over when all its calls are,
+    also those of branches that it has left behind.
     """
 
     gate: Gate
@@ -51,6 +57,8 @@ class NodeTools:
     loop: asyncio.AbstractEventLoop
     made: Counter[str] = field(default_factory=Counter[str])
     pending: list[str] = field(default_factory=list[str])
+    under_way: set["asyncio.Task[Any]"] = field(default_factory=set["asyncio.Task[Any]"])
+    over: bool = False
 
     def ids(self) -> tuple[str, ...]:
         """Give the names of the tools that there are."""
@@ -69,17 +77,67 @@ class NodeTools:
 
         Raises:
             ToolError: the call was refused, denied, or failed. Nothing else is raised for what a tool does.
+            UsageError: the node is over: it has ended, or its run was stopped.
         """
-        outcome = await self.gate.call(ToolCall(name, arguments, self._id(name, arguments)), caller=self.caller, **self.place)
-        self.told(outcome)
+        outcome = await self.within(self._call(name, arguments))
         match outcome:
             case Succeeded():
                 return outcome
             case Pending():
-                self.pending.append(outcome.approval_id)
                 raise NodePaused((outcome.approval_id,))
             case Failed(error=error) | Denied(error=error):
                 raise error
+
+    async def _call(self, name: str, arguments: object) -> Outcome:
+        outcome = await self.gate.call(ToolCall(name, arguments, self._id(name, arguments)), caller=self.caller, **self.place)
+        if isinstance(outcome, Pending):
+            self.pending.append(outcome.approval_id)
+        self.told(outcome)
+        return outcome
+
+    async def within(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do a call or an agent's run as a part of the node.
+
+        Whoever cancels its branch stops it, but not when another branch waits for a person: see `settle`.
+
+        Raises:
+            UsageError: the node is over; nothing was done.
+        """
+        call = asyncio.ensure_future(self._unless_over(work))
+        self.under_way.add(call)
+        call.add_done_callback(self.under_way.discard)
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            if not self.pending and not call.done():
+                call.cancel()
+                await assured(asyncio.wait((call,)))
+            raise
+
+    async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T:
+        if self.over:
+            work.close()
+            raise UsageError("the node is over, so it can call nothing more: await every call of a node within the node")
+        return await work
+
+    async def settle(self, *, stop: bool = False) -> None:
+        """Take no further calls, and wait for those that are under way, so that all ends and requests are known; or stop them.
+
+        A group of tasks cancels its branches when one of them pauses. What they have called goes on to its end all the same: a
+        call that was cancelled would be over for good, and the node could not have its result when it runs again.
+        """
+        self.over = True
+        cancelled: asyncio.CancelledError | None = None
+        while going := [call for call in self.under_way if not call.done()]:
+            if stop:
+                for call in going:
+                    call.cancel()
+            try:
+                await asyncio.wait(going)
+            except asyncio.CancelledError as error:
+                cancelled, stop = error, True
+        if cancelled is not None:
+            raise cancelled
 
     def invoke_blocking(self, name: str, arguments: object = None) -> Succeeded:
         """Do what `invoke` does, for a node that is no coroutine.
@@ -95,10 +153,19 @@ class NodeTools:
         raise UsageError("an async node awaits runtime.tools.invoke(…); invoke_blocking is for nodes that are plain functions")
 
     def _id(self, name: str, arguments: object) -> str:
-        written = arguments if isinstance(arguments, str) else to_json(arguments or {}, fallback=str).decode()
+        written = _in_one_order(arguments)
         same = f"{self.where}/{name}/{digest_of_input(written.encode('utf-8', 'surrogatepass'))[:16]}"
         self.made[same] += 1
         return f"{same}/{self.made[same]}"
+
+
+def _in_one_order(arguments: object) -> str:
+    """Write arguments so that the same ones are written the same way, in whatever order a node has put them together."""
+    try:
+        text = arguments if isinstance(arguments, str) else to_json(arguments or {}, fallback=str).decode()
+        return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return str(arguments)  # no JSON: the gate will say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +185,14 @@ class NodeAgent:
         """
         if self.runner is None:
             raise UsageError("bind an agent first: Engine(workflow).bind_agent(LLMClient(…))")
+        return await self.tools.within(self._run(self.runner, prompt))
+
+    async def _run(self, runner: AgentRunner, prompt: str) -> Any:
         tools = self.tools
-        count = f"agent/{self.run_id}"
-        tools.made[count] += 1
-        inner = f"{self.run_id}/{tools.where}/agent{tools.made[count]}"
+        facts = self.profile.facts() if isinstance(self.profile, Profile) else self.profile
+        asked = digest_of_input(json.dumps([facts, prompt], sort_keys=True, default=str).encode())[:16]
+        tools.made[asked] += 1
+        inner = f"{self.run_id}/{tools.where}/agent/{asked}/{tools.made[asked]}"
         beginning = {
             "prompt": prompt,
             "caller": tools.caller,
@@ -129,7 +200,7 @@ class NodeAgent:
             "signal": tools.place.get("signal"),
             "thread_id": tools.place.get("thread_id"),
         }
-        run = await self.runner(tools.gate, inner, beginning)
+        run = await runner(tools.gate, inner, beginning)
         if run.status == "paused":
             waiting = [each.approval_id for each in run.pending]
             tools.pending += waiting

@@ -4,35 +4,32 @@ import copy
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from callgate.errors import RunStateError
+from callgate.gate.stored_runs import StoredState
 from callgate.workflow.definition import Workflow
 
-__all__ = ("PatchError", "WorkflowState", "patched", "seen")
-
-_FORMAT: Final = "callgate-workflow"
-_VERSION: Final = 1
+__all__ = ("PatchError", "WorkflowState", "check_fits", "patched", "seen")
 
 
 class PatchError(ValueError):
     """Say why a patch, or the state that a run begins with, does not fit the workflow's state."""
 
 
-class WorkflowState(BaseModel):
+class WorkflowState(StoredState):
     """Be a run as it is stored: the state after the last node that has finished, and the node that comes next.
 
     `path` is the way so far, as (round, node) each. `ends_at` is in seconds since the epoch.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    FORMAT: ClassVar[str] = "callgate-workflow"
+    KIND: ClassVar[Literal["agent", "workflow"]] = "workflow"
 
-    format: Literal["callgate-workflow"] = _FORMAT
-    version: Literal[1] = _VERSION
-    run_id: str
+    format: Literal["callgate-workflow"] = "callgate-workflow"
+    version: Literal[1] = 1
     workflow: str
     digest: str
     subject: str
@@ -42,38 +39,11 @@ class WorkflowState(BaseModel):
     node: str
     round: Annotated[int, Field(ge=1)] = 1
     steps: Annotated[int, Field(ge=0)] = 0
-    path: list[tuple[int, str]] = []
-    ends_at: float | None = None
+    path: list[tuple[int, str]] = Field(default_factory=list[tuple[int, str]])
+    ends_at: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     delivered: bool = False
     value: Any = None
     error: str | None = None
-
-    def dump(self) -> str:
-        """Write it as JSON text."""
-        return self.model_dump_json()
-
-    @classmethod
-    def load(cls, text: str) -> "WorkflowState":
-        """Read it.
-
-        Raises:
-            RunStateError: it is damaged, or a newer release wrote it; nothing is resumed.
-        """
-        try:
-            head = cast("dict[str, object]", json.loads(text))
-            version = head.get("version") if isinstance(cast("object", head), dict) else None
-        except ValueError as error:
-            raise RunStateError("the stored run is damaged: it is no JSON") from error
-        if isinstance(version, int) and version > _VERSION:
-            raise RunStateError(f"the stored run has version {version}, this release reads {_VERSION}: upgrade callgate")
-        try:
-            return _ADAPTER.validate_json(text)
-        except ValidationError as error:
-            places = ", ".join(".".join(map(str, each["loc"])) or "(all)" for each in error.errors()[:3])
-            raise RunStateError(f"the stored run is damaged at {places}") from error
-
-
-_ADAPTER: Final = TypeAdapter(WorkflowState)
 
 
 def seen(workflow: Workflow, plain: Mapping[str, Any]) -> Any:
@@ -99,12 +69,27 @@ def patched(workflow: Workflow, plain: Mapping[str, Any], patch: object) -> dict
         raise PatchError(f"the state has no field {unknown[0]!r}")
     try:
         together = {**plain, **cast("dict[str, Any]", json.loads(to_json(given)))}
-        if workflow.state is None:
-            return together
-        value = workflow.state.validate_json(to_json(together))
-        return cast("dict[str, Any]", workflow.state.dump_python(value, mode="json"))
+        if workflow.state is not None:
+            value = workflow.state.validate_json(to_json(together))
+            together = cast("dict[str, Any]", workflow.state.dump_python(value, mode="json"))
+        json.dumps(together, allow_nan=False, ensure_ascii=False).encode()
+        to_json([together])
     except ValidationError as error:
         places = ", ".join(".".join(map(str, each["loc"])) or "(all)" for each in error.errors()[:3])
         raise PatchError(f"the state does not fit its type at {places}") from error
-    except (PydanticSerializationError, ValueError, TypeError) as error:
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise PatchError("the state holds what JSON does not") from error
+    return together
+
+
+def check_fits(workflow: Workflow, plain: Mapping[str, Any]) -> None:
+    """See to it that a stored state is one of the workflow's.
+
+    Raises:
+        PatchError: it does not fit its type.
+    """
+    try:
+        seen(workflow, plain)
+    except ValidationError as error:
+        places = ", ".join(".".join(map(str, each["loc"])) or "(all)" for each in error.errors()[:3])
+        raise PatchError(f"the state does not fit its type at {places}") from error
