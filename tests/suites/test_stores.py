@@ -11,12 +11,16 @@ from dataclasses import replace
 import psycopg
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 
 from callgate import StoreError
 from callgate.store import ApprovalRecord, Grant, JournalFilter, KillSwitch, MemoryStore, RunRecord, SQLStore
 from callgate.store.records import JournalRecord, Refusal, call_key, digest_of_content, end_claim, start_claim
+from callgate.store.sql import reading
+from callgate.store.sql.engines import _MIGRATIONS
 from callgate.store.sql.rows import FIRST_HASH, chained, facts_of
 from callgate.store.sql.spilling import SQLSpill
 from callgate.store.sql.statements import JOURNAL_LOCK
@@ -393,6 +397,43 @@ async def test_records_are_chosen_by_their_time(url):
     await store.aclose()
 
 
+async def test_content_that_is_due_is_found_by_its_index_and_goes_in_portions(url):
+    store = SQLStore(url)
+    content = {"content": "{}", "content_digest": digest_of_content("{}")}
+    entries = [Entry(f"r/{number}", **content, content_until=float(number)) for number in range(2500)]
+    await asyncio.gather(*[store.start(entry) for entry in [*entries, Entry("r/ever", **content)]])
+    assert await store.purge(2100.0) == 2101
+    assert await store.purge(2100.0) == 0
+    assert await store.purge(1e9) == 399
+    assert (await store.call("r/ever"))[0].content == "{}"
+    assert (await store.verify()).breaks == ()
+    await store.aclose()
+
+
+def test_the_index_of_content_that_is_due_serves_its_purge(tmp_path):
+    store = SQLStore(f"sqlite:///{tmp_path / 'store.db'}")
+    with store._engines.reading.connect() as connection:
+        statements = []
+        sa.event.listen(connection, "before_cursor_execute", lambda *seen: statements.append(seen[2:4]))
+        reading.purge(connection, 1.0)
+        statement, parameters = statements[-1]
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+    assert any("callgate_journal_due" in row[3] for row in plan)
+    asyncio.run(store.aclose())
+
+
+async def test_chains_of_several_writers_are_checked_over_many_pages(url):
+    first, second = SQLStore(url), SQLStore(url)
+    for part in range(3):
+        starts = [(first, second)[number % 2].start(Entry(f"r/{part}.{number}")) for number in range(900)]
+        assert await asyncio.gather(*starts) == [None] * 900
+    verified = await first.verify()
+    assert (verified.records, verified.breaks) == (2700, ())
+    assert {writer: seq for writer, (seq, _) in verified.heads.items()} == {first.writer: 1350, second.writer: 1350}
+    await first.aclose()
+    await second.aclose()
+
+
 async def test_an_output_grows_old_and_the_oldest_make_room(url, monkeypatch):
     store = SQLStore(url)
     spill = SQLSpill(store._do, store._see, max_total_bytes=100, max_age_s=1000)
@@ -407,21 +448,40 @@ async def test_an_output_grows_old_and_the_oldest_make_room(url, monkeypatch):
     await store.aclose()
 
 
-async def test_a_database_of_the_first_schema_is_brought_forward(url):
-    store = SQLStore(url)
-    await store.start(Entry("r/1"))
-    await store.aclose()
+def _make_first_schema(url, record):
+    """Make a database as the first schema had it, with a record, its writer and an output."""
     engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    facts = facts_of(record, leave_out=frozenset({"content", "content_for_run", "content_until"}))
+    row = {name: getattr(record, name) for name in ("claim", "event", "at", "tool", "caller", "content", "content_until")}
+    row |= {"writer": "w_old", "seq": 1, "facts": facts, "hash": chained(FIRST_HASH, facts), "content_for_run": False}
+    writer = {"writer": "w_old", "host": "elsewhere", "pid": 1, "born": "", "beat_at": 1.0, "closed": True, "settled": False}
+    spill = {"handle": "out_old", "size": 4, "data": b"text"}
     with engine.begin() as connection:
-        for statement in (
-            "DROP INDEX callgate_spills_kept",
-            "ALTER TABLE callgate_spills DROP COLUMN kept_at",
-            "UPDATE callgate_schema SET version_num = '0001'",
-        ):
-            connection.execute(sa.text(statement))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        tables = sa.MetaData()
+        tables.reflect(connection)
+        connection.execute(tables.tables["callgate_journal"].insert().values(row))
+        connection.execute(tables.tables["callgate_writers"].insert().values(writer | {"last_seq": 1, "last_hash": row["hash"]}))
+        connection.execute(tables.tables["callgate_spills"].insert().values(spill))
     engine.dispose()
+
+
+async def test_a_database_of_the_first_schema_is_brought_forward_with_what_it_holds(url):
+    content = {"content": "{}", "content_digest": digest_of_content("{}"), "content_until": 5.0}
+    old = Entry("r/1", **content).record()
+    _make_first_schema(url, old)
     store = SQLStore(url)
-    assert len(await store.call("r/1")) == 1
+    assert await store.call("r/1") == (old,)
+    assert await store.unfinished(stale_after_s=60) == [old]
+    assert await store.start(Entry("r/1")) == Refusal("claimed")
+    assert await store.start(Entry("r/2")) is None
+    verified = await store.verify()
+    assert (verified.records, verified.breaks) == (2, ())
+    assert await store.purge(6.0) == 1
+    assert store.spill.read("out_old", 0, 10, None) is None, "its age is not known: it counts as old"
     assert store.spill.put("text", None) is not None
     await store.aclose()
 

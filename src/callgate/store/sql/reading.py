@@ -1,4 +1,4 @@
-"""What is read of the journal, each reading in one short transaction of a reader's connection."""
+"""What is read of the journal, each reading in one transaction of a reader's connection, and what is forgotten of it."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from callgate.store.sql.rows import FIRST_HASH, chained, read_record
 from callgate.store.sql.statements import JOURNAL_LOCK
 from callgate.store.sql.tables import JOURNAL, WRITERS
 
-__all__ = ("labels_of", "records_of", "search", "settle", "unfinished", "verify", "within_run")
+__all__ = ("labels_of", "purge", "records_of", "search", "settle", "unfinished", "verify", "within_run")
 
 _PAGE: Final = 1000
 _REPEATED: Final = ("claim", "event", "at", "tool", "caller", "status")
@@ -106,13 +106,19 @@ def settle(connection: Connection, writers: Mapping[str, int]) -> None:
         connection.execute(same.values(settled=True))
 
 
+def purge(connection: Connection, now: float) -> int:
+    """Forget some of the content whose time has passed; give how much, which is none when there is none left."""
+    due = select(JOURNAL.c.position).where(JOURNAL.c.content_until <= now, JOURNAL.c.content.is_not(None)).limit(_PAGE)
+    return connection.execute(update(JOURNAL).where(JOURNAL.c.position.in_(due)).values(content=None)).rowcount
+
+
 def verify(connection: Connection) -> Verification:
     """Check every chain from its first record, one page after the other."""
     breaks: list[ChainBreak] = []
     heads: dict[str, tuple[int, str]] = {}
     count = 0
     writers = {row["writer"]: row for row in connection.execute(select(WRITERS)).mappings()}
-    for row in _chain_rows(connection):
+    for row in _pages(connection):
         count += 1
         seq, last = heads.get(row["writer"], (0, FIRST_HASH))
         problem = _problem(row, seq, last)
@@ -127,17 +133,16 @@ def verify(connection: Connection) -> Verification:
     return Verification(count, heads, tuple(breaks))
 
 
-def _chain_rows(connection: Connection) -> Iterator[RowMapping]:
-    """Walk all chains in their order, a page at a time, so that a million records need no more memory than a thousand."""
-    writer, seq = "", 0
+def _pages(connection: Connection) -> Iterator[RowMapping]:
+    """Walk the journal by its positions, in which each chain has its order: a million records need the memory of one page."""
+    position = 0
     while True:
-        behind = (JOURNAL.c.writer > writer) | ((JOURNAL.c.writer == writer) & (JOURNAL.c.seq > seq))
-        page = select(JOURNAL).where(behind).order_by(JOURNAL.c.writer, JOURNAL.c.seq).limit(_PAGE)
-        rows = list(connection.execute(page).mappings())
+        page = select(JOURNAL).where(JOURNAL.c.position > position).order_by(JOURNAL.c.position).limit(_PAGE)
+        rows = connection.execute(page).mappings().all()
         yield from rows
         if len(rows) < _PAGE:
             return
-        writer, seq = rows[-1]["writer"], rows[-1]["seq"]
+        position = rows[-1]["position"]
 
 
 def _problem(row: RowMapping, seq: int, last: str) -> str | None:

@@ -183,9 +183,12 @@ class SQLStore:
         await self._act(forget)
 
     async def purge(self, now: float, /) -> int:
-        """Forget content whose time has passed; see `Store.purge`."""
-        over = update(JOURNAL).where(JOURNAL.c.content_until <= now, JOURNAL.c.content.is_not(None)).values(content=None)
-        return await self._act(lambda connection: connection.execute(over).rowcount)
+        """Forget content whose time has passed; see `Store.purge`. It goes in portions, so that no call waits for all of it."""
+        count, portion = 0, 1
+        while portion:
+            portion = await self._act(lambda connection: reading.purge(connection, now))
+            count += portion
+        return count
 
     # ── approvals, grants, switches ──────────────────────────────────────────────────────────────────────────────────
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
 from sqlalchemy.dialects import postgresql
 
 __all__ = ("APPROVALS", "COUNTERS", "GRANTS", "JOURNAL", "METADATA", "PROFILES", "RUNS", "SPILLS", "SWITCHES", "WRITERS")
@@ -12,6 +12,8 @@ METADATA: Final = MetaData()
 # Claims are compared byte by byte, so that the records of a run or a call are one range of the index.
 _BYTEWISE: Final = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
 _NUMBER: Final = BigInteger().with_variant(Integer(), "sqlite")
+
+_IS_DUE: Final = text("content IS NOT NULL AND content_until IS NOT NULL")
 
 JOURNAL: Final = Table(
     "callgate_journal",
@@ -32,6 +34,7 @@ JOURNAL: Final = Table(
     Column("content_until", Float),
     Index("callgate_journal_claim", "claim", unique=True),
     Index("callgate_journal_chain", "writer", "seq", unique=True),
+    Index("callgate_journal_due", "content_until", sqlite_where=_IS_DUE, postgresql_where=_IS_DUE),
 )
 
 WRITERS: Final = Table(
