@@ -27,6 +27,8 @@ __all__ = (
     "dict_form",
     "each_form",
     "fields_of",
+    "forms_of",
+    "hidden_form",
     "items_form",
     "json_form",
     "leaf_form",
@@ -54,6 +56,11 @@ _SEQUENCES: Final = (list, tuple, set, frozenset, deque)
 def as_written(_value: object, written: object) -> object:
     """Give what the model wrote."""
     return MISFIT if written is ABSENT else written
+
+
+def hidden_form(value: object, _written: object) -> object:
+    """Mask a secret, also when an author's validator has unwrapped it."""
+    return None if value is None else dict(MASKED)
 
 
 def fields_of(written: object) -> Mapping[str, object]:
@@ -136,16 +143,21 @@ def _alongside(value: dict[object, object], written: object) -> Iterable[object]
 
 
 def items_form(form: WireForm, items: object, written: object) -> object:
+    """Give the form of a list, or of what is one in JSON, whose numbers and texts are their own form."""
+    if _is_a(list, items) and SIMPLE.issuperset(map(type, cast("list[object]", items))):
+        return [*cast("list[object]", items)]
+    return each_form(form, items, written)
+
+
+def each_form(form: WireForm, items: object, written: object) -> object:
     """Give the form of a list, or of what is one in JSON, whose items are all alike."""
     if not _is_a(_SEQUENCES, items):
         return MISFIT
-    is_list, values = isinstance(items, list), cast("Sequence[object]", items)
-    if is_list and SIMPLE.issuperset(map(type, values)):
-        return [*values]
-    return each_form([form] * len(values), values, written)
+    values = cast("Sequence[object]", items)
+    return forms_of([form] * len(values), values, written)
 
 
-def each_form(forms: Sequence[WireForm], items: Iterable[object], written: object) -> object:
+def forms_of(forms: Sequence[WireForm], items: Iterable[object], written: object) -> object:
     """Give the form of a list whose items have a form each."""
     is_set = isinstance(items, set | frozenset)
     given = cast("list[object]", written) if isinstance(written, list) and not is_set else ()

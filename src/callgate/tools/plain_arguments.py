@@ -27,7 +27,7 @@ def plain_arguments(tool: Tool[Any, Any], parsed: object, text: bytes) -> dict[s
     defaults: Mapping[str, object]
     if not isinstance(parser, FunctionInput):
         plain, defaults = parser.form(parsed, _read(text)), _defaults_in(parser.schema)
-    elif _is_flat(values := cast("dict[str, object]", parsed)):
+    elif not parser.holds_secret and _is_flat(values := cast("dict[str, object]", parsed)):
         plain, defaults = parser.by_wire_name(values), parser.defaults
     else:
         plain, defaults = parser.form(parsed, _read(text)), parser.defaults
@@ -48,9 +48,11 @@ def _defaults_in(schema: Mapping[str, object]) -> dict[str, object]:
 def _is_flat(values: Mapping[str, object]) -> bool:
     """Tell whether all are their own JSON form, as most arguments are; each call that a policy judges asks this."""
     kinds = set(map(type, values.values()))
-    return kinds <= _FLAT and (
-        float not in kinds or all(type(value) is not float or isfinite(value) for value in values.values())
-    )
+    if float in kinds:
+        for value in values.values():
+            if type(value) is float and not isfinite(value):
+                return False
+    return kinds <= _FLAT
 
 
 def _read(text: bytes) -> dict[str, object]:

@@ -46,7 +46,7 @@ class FunctionInput:
     `parse` gives the keyword arguments, without the defaults that the function fills in itself. `call(parsed, context)`
     calls the function; `bind(parsed)` tells with which arguments, the context left out. `context_parameter` is the
     parameter that gets the context (None: there is none), `description` and `documentation` come from the docstring. `defaults`
-    are what the function fills in, in JSON form by the names of the schema.
+    are what the function fills in, in JSON form by the names of the schema; `holds_secret` tells whether an argument may be one.
     """
 
     __slots__ = (
@@ -60,6 +60,7 @@ class FunctionInput:
         "description",
         "documentation",
         "form",
+        "holds_secret",
         "kind",
         "name",
         "parse",
@@ -71,6 +72,7 @@ class FunctionInput:
         self.schema = parser.schema
         self.parse = parser.parse
         self.form = parser.form
+        self.holds_secret = plan.holds_secret
         self.kind: Kind = kind_of(function)
         self.context_parameter = plan.context
         self.defaults: Mapping[str, object] = plan.default_forms
@@ -137,6 +139,7 @@ class _Plan:
     """The parameters that can only be passed by position, in order, with their defaults."""
     extra: Any = None
     """The type of every other keyword (None: the function takes no others)."""
+    holds_secret: bool = False
     catch_all: frozenset[str] = frozenset()
     """The name of the parameter that takes the other keywords."""
     context: str | None = None
@@ -304,6 +307,7 @@ def _compiled(plan: _Plan) -> CompiledType:
     schema.pop("title", None)
     schema.setdefault("properties", {})
     plan.wire_names = _wire_names(plan, adapter)
+    plan.holds_secret = compiled.holds_secret
     _describe(plan, compiled)
     return compiled
 

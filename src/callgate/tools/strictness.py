@@ -81,6 +81,7 @@ class CompiledType:
     form: WireForm
     validate: Callable[[bytes], object]
     validate_reversed: Callable[[bytes], object] | None = None
+    holds_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def compile_type(adapter: TypeAdapter[Any]) -> CompiledType:
         form=wire_form(core, forms),
         validate=validator.validate_json,
         validate_reversed=None if backward is None else backward.validate_json,
+        holds_secret=forms.holds_secret(core),
     )
 
 

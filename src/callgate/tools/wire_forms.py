@@ -21,6 +21,8 @@ from callgate.tools.json_forms import (
     dict_form,
     each_form,
     fields_of,
+    forms_of,
+    hidden_form,
     items_form,
     json_form,
     leaf_form,
@@ -66,6 +68,8 @@ class _Field:
     form: WireForm
     as_written: WireForm
     lost: WireForm
+    is_open: bool
+    """Whether a number or a text is its own form here: a secret that an author's validator has unwrapped is none."""
 
     def form_of(self, item: object, given: Mapping[str, object]) -> object:
         """Give the form of what the object has, next to what the model wrote for the whole object."""
@@ -106,7 +110,7 @@ class _Object:
         plain = {name: self.further(item, given.get(name, ABSENT)) for name, item in extras.items()} if self.further else {}
         for field in self.fields:
             item = self.get(value, field.name, ABSENT)
-            form = item if type(item) in SIMPLE else field.form_of(item, given)
+            form = item if type(item) in SIMPLE and field.is_open else field.form_of(item, given)
             if form is MISFIT and self.is_exact:
                 return MISFIT
             if form is not ABSENT:
@@ -122,6 +126,7 @@ class Forms:
 
     def __init__(self, core: Node) -> None:
         self._definitions: dict[str, Node] = {each["ref"]: each for each in core.get("definitions", ())}
+        self._any_secret = self._finds_secret(core, set())
         self._made: dict[str, WireForm] = {}
         self._makers: dict[str, Callable[[Node], WireForm]] = {
             "any": lambda _node: json_form,
@@ -160,6 +165,8 @@ class Forms:
     # ── what an author's code may have changed ───────────────────────────────────────────────────────────────────────────
 
     def _of_author(self, node: Node) -> WireForm:
+        if self._is_secret(node):
+            return hidden_form
         inner = self.of(node["schema"]) if "schema" in node else _like_written
         return _first_that_fits([inner, self.as_written(node)])
 
@@ -172,21 +179,31 @@ class Forms:
         """Give what the model wrote, unless there is a secret in it; few calls ask, so it is looked for then."""
 
         def form(value: object, written: object) -> object:
-            return (_masked if self._holds_secret(node, set()) else as_written)(value, written)
+            is_shown = written is ABSENT or not self.holds_secret(node)
+            return as_written(value, written) if is_shown else hidden_form(written, written)
 
         return form
 
-    def _holds_secret(self, part: Any, seen: set[str]) -> bool:
+    def holds_secret(self, part: Any) -> bool:
+        """Tell whether there may be a secret in what a part of the schema reads."""
+        return self._any_secret and self._finds_secret(part, set())
+
+    def _finds_secret(self, part: Any, seen: set[str]) -> bool:
         if isinstance(part, list | tuple):
-            return any(self._holds_secret(each, seen) for each in cast("Iterable[object]", part))
+            return any(self._finds_secret(each, seen) for each in cast("Iterable[object]", part))
         if not isinstance(part, dict):
             return False
         node = cast("Node", part)
         reference = node.get("schema_ref")
         if isinstance(reference, str) and node.get("type") == "definition-ref" and reference not in seen:
             seen.add(reference)
-            return self._holds_secret(self._definitions.get(reference), seen)
-        return _makes_secret(node) or any(self._holds_secret(each, seen) for each in parts_of(node))
+            return self._finds_secret(self._definitions.get(reference), seen)
+        return _makes_secret(node) or any(self._finds_secret(each, seen) for each in parts_of(node))
+
+    def _is_secret(self, node: Node) -> bool:
+        while not _makes_secret(node) and node["type"] in _OVER_CLASS and "schema" in node:
+            node = self._resolved(node["schema"])
+        return _makes_secret(node)
 
     # ── wrappers and unions ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,7 +260,10 @@ class Forms:
         return lambda value, written: dict_form(key, item, value, written)
 
     def _items(self, node: Node) -> WireForm:
-        item = self.of(node["items_schema"]) if "items_schema" in node else json_form
+        schema = node.get("items_schema")
+        item = json_form if schema is None else self.of(schema)
+        if self.holds_secret(schema):
+            return lambda value, written: each_form(item, value, written)
         return lambda value, written: items_form(item, value, written)
 
     def _tuple(self, node: Node) -> WireForm:
@@ -317,6 +337,7 @@ class Forms:
             form=form,
             as_written=_misfit if is_exact else whole,
             lost=_either(whole, default) if is_gone else _absent,
+            is_open=not self.holds_secret(schema),
         )
 
 
@@ -327,8 +348,8 @@ def _tuple_form(items: list[WireForm], variadic: int | None, value: object, writ
     values = cast("Sequence[object]", value)
     more = len(values) - len(items)
     if variadic is None or more < -1:
-        return MISFIT if more else each_form(items, values, written)
-    return each_form([*items[:variadic], *[items[variadic]] * (more + 1), *items[variadic + 1 :]], values, written)
+        return MISFIT if more else forms_of(items, values, written)
+    return forms_of([*items[:variadic], *[items[variadic]] * (more + 1), *items[variadic + 1 :]], values, written)
 
 
 def _check_names(fields: Sequence[_Field]) -> None:
@@ -398,10 +419,6 @@ def _decoded(written: object) -> object:
         return json.loads(written) if isinstance(written, str) else ABSENT
     except ValueError:
         return ABSENT
-
-
-def _masked(_value: object, written: object) -> object:
-    return MISFIT if written is ABSENT else None if written is None else dict(MASKED)
 
 
 def _makes_secret(node: Node) -> bool:

@@ -89,6 +89,9 @@ class Login(BaseModel):
     password: SecretStr
 
 
+LOGIN = {"user": "a", "password": "hunter2"}
+
+
 class Payment(TypedDict):
     amount: Annotated[int, Field(alias="amountEuro"), AfterValidator(lambda value: value * 100)]
 
@@ -430,6 +433,13 @@ def test_an_explicit_input_is_seen_by_the_names_of_its_schema(form, arguments, e
         (Annotated[Login, AfterValidator(lambda login: Account(login.user))], {"user": "a", "password": "hunter2"}),
         (Annotated[SecretStr, AfterValidator(lambda secret: secret.get_secret_value().encode)], "hunter2"),
         (Literal["x"] | Login, {"user": "a", "password": "hunter2"}),
+        (Annotated[SecretStr, AfterValidator(SecretStr.get_secret_value)], "hunter2"),
+        (Annotated[SecretStr | None, AfterValidator(lambda secret: secret.get_secret_value())], "hunter2"),
+        (list[Annotated[SecretStr, AfterValidator(SecretStr.get_secret_value)]], ["hunter2"]),
+        (Annotated[list[SecretStr], AfterValidator(lambda given: [each.get_secret_value() for each in given])], ["hunter2"]),
+        (list[Annotated[Login, AfterValidator(lambda login: login.password.get_secret_value())]], [LOGIN]),
+        (Annotated[Login, AfterValidator(lambda login: login.password.get_secret_value())], LOGIN),
+        (tuple[str, Annotated[Login, AfterValidator(lambda login: login.password.get_secret_value())]], ["x", LOGIN]),
     ],
 )
 def test_a_secret_is_never_seen(annotation, value):
