@@ -12,11 +12,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Turn:
-    """Be an answer: a text, calls as (id, name, arguments text), and whether it is cut off at its end."""
+    """Be an answer: a text, calls as (id, name, arguments text), and whether it is cut off at its end.
+
+    With `events` the connection is closed after so many; with `broken` in the middle of what was announced.
+    """
 
     text: str = ""
     calls: tuple = ()
     cut: bool = False
+    events: int | None = None
+    broken: bool = False
 
 
 @dataclass
@@ -60,6 +65,8 @@ class Provider:
         if isinstance(turn, int):
             return send(handler, turn, "application/json", json.dumps({"error": {"message": "later", "type": "overloaded"}}))
         events = {"chat": chat_events, "responses": responses_events, "anthropic": anthropic_events}[kind](turn)
+        if turn.events is not None:
+            return send_a_part(handler, "".join(list(events)[: turn.events]), broken=turn.broken)
         return send(handler, 200, "text/event-stream", "".join(events))
 
 
@@ -71,6 +78,19 @@ def send(handler, status, content_type, text):
     handler.send_header("retry-after-ms", "1")
     handler.end_headers()
     handler.wfile.write(data)
+
+
+def send_a_part(handler, text, *, broken):
+    data = text.encode()
+    handler.send_response(200)
+    handler.send_header("content-type", "text/event-stream")
+    if broken:
+        handler.send_header("content-length", str(len(data) + 50))
+    else:
+        handler.send_header("connection", "close")
+    handler.end_headers()
+    handler.wfile.write(data)
+    handler.close_connection = True
 
 
 def pieces(text):

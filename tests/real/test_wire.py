@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
+from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -108,6 +109,49 @@ async def test_a_provider_that_goes_on_failing_fails_the_run_and_a_resume_asks_a
     assert (run.status, run.output) == ("completed", "back again")
     assert wire.ran == [("look", 0)]
     assert wire.provider.problems == []
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_an_answer_that_breaks_off_anywhere_runs_nothing_that_was_not_said_whole(wire, broken):
+    whole = '{"number": 100}'
+    for events in (1, 4, 8) if broken else range(16):
+        wire.ran.clear()
+        turn = Turn("I look.", (("a", "look", whole), ("b", "look", whole)), events=events, broken=broken)
+        wire.provider.script[:] = [turn] * (3 if broken else 1)  # the client may try again
+        run = await LLMClient(wire.model).run(wire.prepared(), create_run_hooks(wire.gate))
+        assert wire.provider.problems == []
+        assert {number for _, number in wire.ran} <= {100}, (events, wire.ran)
+        assert run.status in {"failed", "completed"}
+        if run.status == "failed":
+            wire.provider.script[:] = [Turn("back again")]
+            run = await LLMClient(wire.model).resume(run.run_id, create_run_hooks(wire.gate))
+            assert (run.status, run.output) == ("completed", "back again")
+
+
+async def test_halves_of_characters_are_put_together_before_the_provider_gets_them_back(wire):
+    run = await wire.run(Turn("a smile: \ud83d\ude00 and a half: \ud83d", (("a", "look", '{"number": 1}'),)), Turn("ok"))
+    assert (run.status, run.output) == ("completed", "ok")
+
+
+async def test_a_prompt_that_is_no_text_of_utf_8_is_sent_as_far_as_it_is_one(wire):
+    wire.provider.script[:] = [Turn("ok")]
+    prepared = prepare_call(wire.gate, prompt="a file: \udcff", instructions="be \udcff", caller=ALICE)
+    assert (await LLMClient(wire.model).run(prepared, create_run_hooks(wire.gate))).output == "ok"
+
+
+async def test_a_history_with_calls_that_nobody_answered_is_taken_by_the_provider(wire):
+    history = [
+        ModelRequest(parts=[UserPromptPart(content="look")]),
+        ModelResponse(parts=[ToolCallPart("look", {}, "a"), ToolCallPart("look", {}, "b")]),
+        ModelRequest(parts=[ToolReturnPart("look", "1", "b"), UserPromptPart(content="and?")]),
+        ModelResponse(parts=[ToolCallPart("look", {}, "c")]),
+        ModelResponse(parts=[ToolCallPart("look", {"number": 1}, "a"), ToolCallPart("look", {"number": 2}, "a")]),
+    ]
+    wire.provider.script[:] = [Turn("ok")]
+    prepared = prepare_call(wire.gate, messages=history, prompt="go on", caller=ALICE)
+    run = await LLMClient(wire.model).run(prepared, create_run_hooks(wire.gate))
+    assert (run.status, wire.provider.problems) == ("completed", [])
+    assert sorted(wire.ran) == [("look", 1), ("look", 2)]
 
 
 async def test_a_pause_in_the_middle_of_parallel_calls_leaves_a_history_that_the_provider_takes(wire):
