@@ -73,13 +73,16 @@ class _Field:
 
     def form_of(self, item: object, given: Mapping[str, object]) -> object:
         """Give the form of what the object has, next to what the model wrote for the whole object."""
-        own = given[self.wire] if self.wire in given else self._written(given)
+        own = self._written(given)
         if item is ABSENT:
             return self.lost(item, own)
         form = self.form(item, own)
         return self.as_written(item, own) if form is MISFIT else form
 
     def _written(self, given: Mapping[str, object]) -> object:
+        first = self.ways[0]
+        if len(first) == 1 and first[0] in given:
+            return given[cast("str", first[0])]
         return next((found for way in self.ways if (found := _at(given, way)) is not ABSENT), ABSENT)
 
 
@@ -327,13 +330,14 @@ class Forms:
 
     def _field(self, name: str, field: Node, config: Node, *, is_exact: bool) -> _Field:
         alias: Any = field.get("validation_alias", name) if config.get("validate_by_alias") is not False else name
+        ways = [*_ways(alias), [name]] if config.get("validate_by_name") or config.get("populate_by_name") else _ways(alias)
         schema, is_gone = field["schema"], field.get("init_only")
         form, whole = self.of(schema), self.as_written(schema)
         default = form(schema["default"], ABSENT) if is_gone and "default" in schema else ABSENT
         return _Field(
             "" if is_gone else name,  # a default of the class's would pass for it
             wire=_wire_name(name, alias),
-            ways=[*_ways(alias), [name]],
+            ways=ways,
             form=form,
             as_written=_misfit if is_exact else whole,
             lost=_either(whole, default) if is_gone else _absent,

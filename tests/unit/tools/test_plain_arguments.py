@@ -259,6 +259,24 @@ def test_a_field_read_from_a_path_stands_under_its_own_name_and_further_ones_bes
     assert seen(Typed, {"more": 5}) == {"more": 500}
 
 
+def test_a_further_key_does_not_pass_for_what_a_field_was_read_from():
+    class Open(BaseModel):
+        model_config = ConfigDict(extra="allow")
+        it: Annotated[str, AfterValidator(Account)] = Field(validation_alias=AliasPath("in", 0))
+        by: Annotated[str, AfterValidator(Account)] = Field(Account("me"), alias="who")
+
+    assert seen(Open, {"in": ["bad"], "it": "harmless", "by": "harmless"})["it"] == "bad"
+    assert seen(Open, {"in": ["bad"], "by": "harmless"})["who"] is None
+
+
+def test_a_field_that_is_read_by_its_own_name_too_is_seen_as_written():
+    class Named(BaseModel):
+        model_config = ConfigDict(validate_by_name=True)
+        by: Annotated[str, AfterValidator(Account)] = Field(alias="who")
+
+    assert seen(list[Named], [{"by": "a"}, {"who": "b"}]) == [{"who": "a"}, {"who": "b"}]
+
+
 def test_a_key_that_the_tool_never_gets_is_not_shown():
     class Lax(BaseModel):
         model_config = ConfigDict(extra="ignore")
