@@ -448,6 +448,40 @@ async def test_an_output_grows_old_and_the_oldest_make_room(url, monkeypatch):
     await store.aclose()
 
 
+async def test_a_file_that_was_removed_or_replaced_takes_nothing_more(tmp_path):
+    file = tmp_path / "store.db"
+    store = SQLStore(f"sqlite:///{file}")
+    assert await store.start(Entry("r/1")) is None
+    for part in tmp_path.iterdir():
+        part.rename(part.with_name(f"moved.{part.name}"))
+    for ask in (lambda: store.start(Entry("r/2")), lambda: store.call("r/1")):
+        with pytest.raises(StoreError, match="removed or replaced"):
+            await ask()
+    assert not file.exists()
+    other = SQLStore(f"sqlite:///{file}")
+    assert await other.start(Entry("r/2")) is None
+    with pytest.raises(StoreError):
+        await store.start(Entry("r/2"))
+    await other.aclose()
+    file.unlink()
+    (tmp_path / "moved.store.db").rename(file)
+    assert await store.start(Entry("r/2")) is None, "it is back"
+    file.unlink()
+    await store.aclose()
+
+
+async def test_a_process_that_was_stopped_in_a_transaction_does_not_keep_its_locks():
+    store = SQLStore(f"{fresh_database()}&keepalives_idle=7")
+
+    def settings(connection):
+        given = connection.connection.dbapi_connection.info.get_parameters()
+        return connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar(), given["keepalives_idle"]
+
+    assert await store._act(settings) == ("1min", "7")
+    assert await store._read(settings) == ("1min", "7")
+    await store.aclose()
+
+
 def _make_first_schema(url, record):
     """Make a database as the first schema had it, with a record, its writer and an output."""
     engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))

@@ -20,6 +20,12 @@ from callgate.errors import StoreError, UsageError
 __all__ = ("Engines", "open_engines", "read_url")
 
 _BUSY_MS: Final = 30_000
+_IDLE_MS: Final = 60_000
+"""How long PostgreSQL lets a process that was stopped in a transaction keep its locks, for which others may wait."""
+
+_KEEPALIVES: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+"""How a connection is noticed whose other end is gone without a word, unless the address says otherwise."""
+
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 _LOCK: Final = 0x63616C6C67617465
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -64,16 +70,22 @@ def open_engines(url: URL) -> Engines:
     """
     is_sqlite = url.get_backend_name() == "sqlite"
     try:
-        writing = create_engine(url, pool_size=1, max_overflow=0)  # the writer thread's
-        reading = create_engine(url, pool_size=4, max_overflow=4, pool_pre_ping=not is_sqlite)
+        arguments = {} if is_sqlite else {name: value for name, value in _KEEPALIVES.items() if name not in url.query}
+        writing = create_engine(url, pool_size=1, max_overflow=0, connect_args=arguments)  # the writer thread's
+        reading = create_engine(url, pool_size=4, max_overflow=4, connect_args=arguments, pool_pre_ping=not is_sqlite)
     except ModuleNotFoundError as error:
         raise UsageError(f"a store on PostgreSQL needs {error.name}: install callgate with its extra postgres") from error
     if is_sqlite:
         _set_up_sqlite(writing, "BEGIN IMMEDIATE")
         _set_up_sqlite(reading, "BEGIN")
+    else:
+        _set_up_postgresql(writing)
+        _set_up_postgresql(reading)
     engines = Engines(writing, reading)
     try:
         _migrate(writing)
+        if is_sqlite:
+            _hold_on_to_file(engines, Path(str(url.database)).absolute())
     except SQLAlchemyError as error:
         engines.dispose()
         raise StoreError(f"the store cannot be opened: {type(error).__name__}") from error
@@ -94,6 +106,33 @@ def _set_up_sqlite(engine: Engine, begin: str) -> None:
     @event.listens_for(engine, "begin")
     def begin_transaction(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
+
+
+def _hold_on_to_file(engines: Engines, file: Path) -> None:
+    """Refuse to go on when the file is not the one that was opened: what is written to a removed file is recorded nowhere."""
+
+    def identify() -> tuple[int, int] | None:
+        with contextlib.suppress(OSError):
+            found = file.stat()
+            return found.st_dev, found.st_ino
+        return None
+
+    opened = identify()
+
+    def check(*_event: object) -> None:
+        if identify() != opened:
+            raise StoreError("the file of the store was removed or replaced while it was open; nothing was recorded")
+
+    for engine in (engines.writing, engines.reading):
+        event.listen(engine, "do_connect", check)
+        event.listen(engine, "begin", check)
+
+
+def _set_up_postgresql(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.execute(f"SET idle_in_transaction_session_timeout = {_IDLE_MS}")
+        connection.commit()
 
 
 def _use_wal(connection: Any) -> None:

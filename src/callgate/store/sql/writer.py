@@ -163,7 +163,7 @@ class Writer:
         try:
             with self._begun() as connection:
                 connection.execute(update(WRITERS).where(WRITERS.c.writer == self.id).values(facts))
-        except SQLAlchemyError:
+        except (SQLAlchemyError, StoreError):
             self._let_go()  # the next work meets the same fault, and tells whoever waits for it
 
     def _write(self, works: Sequence[Work]) -> None:
@@ -217,7 +217,7 @@ class Writer:
         try:
             with self._begun() as connection:
                 found = read_chain(connection, self.id)
-        except SQLAlchemyError:
+        except (SQLAlchemyError, StoreError):
             self._let_go()
             return False
         self._in_doubt = False
@@ -236,7 +236,7 @@ class Writer:
         """Tell whether the database itself is at fault, and not one of the things that it was given."""
         cause = _cause(fault)
         is_given = str(getattr(cause, "sqlstate", "")).startswith(_TOO_LARGE)
-        return isinstance(cause, self._driver.OperationalError | self._driver.InternalError) and not is_given
+        return isinstance(cause, self._driver.OperationalError | self._driver.InternalError | StoreError) and not is_given
 
 
 def _cause(error: Exception) -> BaseException:
@@ -245,6 +245,7 @@ def _cause(error: Exception) -> BaseException:
 
 
 def _fail(works: Sequence[Work], fault: Exception, text: str) -> None:
+    said = str(fault) if isinstance(fault, StoreError) else f"{text}: {type(fault).__name__}"
     for work in works:
-        work.failed = StoreError(f"{text}: {type(fault).__name__}")
+        work.failed = StoreError(said)
         work.failed.__cause__ = fault
