@@ -58,9 +58,13 @@ def check_decision(decision: object) -> Decided:
     return decision
 
 
-def approval_digest(key: str, tool: str, fingerprint: str, arguments: Mapping[str, object]) -> str:
-    """Digest what an approval covers: this call, this tool as it is defined, these arguments (SHA-256 in hex)."""
-    covered = json.dumps([key, tool, fingerprint, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def approval_digest(key: str, tool: str, fingerprint: str, arguments: Mapping[str, object], text: bytes) -> str:
+    """Digest what an approval covers: this call, this tool as it is defined, these arguments (SHA-256 in hex).
+
+    `arguments` are what a person sees; `text` is the JSON that is read when it runs, which holds secrets unmasked.
+    """
+    exact = hashlib.sha256(text).hexdigest()
+    covered = json.dumps([key, tool, fingerprint, arguments, exact], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(covered.encode("utf-8", "surrogatepass")).hexdigest()
 
 

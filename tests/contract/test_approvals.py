@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
+from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from callgate import (
     Approve,
+    Backoff,
     Caller,
     ConflictError,
     Denied,
@@ -15,6 +18,7 @@ from callgate import (
     Failed,
     Gate,
     InvalidInputError,
+    KeepContent,
     NotFoundError,
     Pending,
     Succeeded,
@@ -298,3 +302,103 @@ async def test_a5_an_idempotency_key_is_the_same_for_the_same_call_and_another_f
     keys = [key for _, _, key in world.ran]
     assert len(set(keys)) == 2
     assert all(len(key) >= 32 for key in keys)
+
+
+# ── what is judged is what runs, in each attempt ─────────────────────────────────────────────────────────────────────────
+
+
+def counting(ran, fails=1):
+    """Make a tool whose argument is another one each time that the call is parsed, and which fails so often before it runs."""
+    numbers = iter(range(1, 100))
+
+    class Order(BaseModel):
+        number: int = Field(default_factory=lambda: next(numbers))
+
+    @tool(kind="read", idempotent=True, retries=3)
+    async def book(order: Order) -> str:
+        ran.append(order.number)
+        if len(ran) <= fails:
+            raise ConnectionError
+        return "booked"
+
+    return book
+
+
+NO_WAIT = Backoff(first_s=0.001, most_s=0.001)
+
+
+async def test_a3_each_attempt_is_judged_with_the_arguments_that_it_runs_with(store):
+    class Small(ToolPolicy):
+        def decide(self, call):
+            return Decision.allow() if call.arguments["order"]["number"] <= 1 else Decision.deny("too many")
+
+    ran = []
+    gate = Gate(ToolRegistry([counting(ran)]), policy=Small(), store=store, backoff=NO_WAIT)
+    outcome = await gate.call(ToolCall("book", {"order": {}}, "c1"), caller=ALICE, run_id="r1")
+    assert (ran, type(outcome), outcome.reason) == ([1], Denied, "too many")
+    assert [attempt.status for attempt in outcome.attempts] == ["failed", "denied"]
+    await gate.aclose()
+
+
+@pytest.mark.parametrize("revoked", [False, True])
+async def test_a5_a_grant_is_used_once_for_all_attempts_and_a_revoked_one_ends_them(store, revoked):
+    ran = []
+
+    @tool(kind="read", idempotent=True, retries=3)
+    async def book() -> str:
+        ran.append(len(ran))
+        if len(ran) < 3:
+            if revoked and len(ran) == 1:
+                await gate.revoke_grant(grant.id, by="bob")
+            raise ConnectionError
+        return "booked"
+
+    gate = Gate(ToolRegistry([book]), policy=Asking(), store=store, backoff=NO_WAIT)
+    grant = await gate.grant("book", by="bob", max_uses=1)
+    outcome = await gate.call(ToolCall("book", {}, "c1"), caller=ALICE, run_id="r1")
+    if revoked:
+        assert (type(outcome), ran) == (Pending, [0])
+    else:
+        assert (type(outcome), ran) == (Succeeded, [0, 1, 2])
+        assert [each.approved_by for each in outcome.attempts] == ["bob"] * 3
+        assert [each.uses for each in await gate.grants(active=False)] == [1]
+    await gate.aclose()
+
+
+async def test_a3_an_approval_covers_a_secret_that_nobody_was_shown():
+    ran = []
+
+    @tool
+    async def pay(card: SecretStr) -> str:
+        ran.append(card.get_secret_value())
+        return "paid"
+
+    store = MemoryStore()
+    gate = Gate(ToolRegistry([pay]), policy=Asking(), store=store)
+    pending = await gate.call(ToolCall("pay", {"card": "4711"}, "c1"), caller=ALICE, run_id="r1")
+    assert "4711" not in pending.approval.shown
+    store._approvals[pending.approval_id] = replace(pending.approval, arguments='{"card": "0815"}')
+    outcome = await gate.decide(pending.approval_id, Approve(by="bob"))
+    assert (type(outcome), ran) == (Denied, [])
+
+
+class Long(BaseModel):
+    """Be a number that its own type makes too long to be written."""
+
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def lengthen(cls, number):
+        return 10**5000 + number
+
+
+async def test_a3_what_cannot_be_shown_to_a_person_is_denied(store):
+    @tool
+    async def pay(amount: Long) -> str:
+        raise AssertionError("it must not run")
+
+    gate = Gate(ToolRegistry([pay]), policy=Asking(), store=store, content=KeepContent(arguments=True))
+    outcome = await gate.call(ToolCall("pay", {"amount": {"number": 1}}, "c1"), caller=ALICE, run_id="r1")
+    assert (type(outcome), outcome.reason) == (Denied, "its arguments cannot be shown to a person")
+    await gate.aclose()

@@ -15,7 +15,16 @@ from callgate.policy.globs import matches
 from callgate.store.protocol import Store
 from callgate.store.records import ApprovalRecord, Grant, JournalRecord
 
-__all__ = ("Asked", "AskingParts", "DeniedByReviewer", "covered_by_grant", "denied_before", "new_approval", "shown_arguments")
+__all__ = (
+    "Asked",
+    "AskingParts",
+    "DeniedByReviewer",
+    "covered_by_grant",
+    "denied_before",
+    "new_approval",
+    "shown_arguments",
+    "still_covered",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +73,16 @@ class AskingParts:
     ttl_s: float | None
 
 
-def shown_arguments(arguments: Mapping[str, object]) -> str:
-    """Write arguments as a person sees them and as the same ones are found again."""
-    return json.dumps(arguments, sort_keys=True, ensure_ascii=False)
+def shown_arguments(call: PolicyCall) -> str:
+    """Write arguments as a person sees them and as the same ones are found again.
+
+    Raises:
+        ToolDeniedError: they cannot be written, such as a number of thousands of digits that the tool's own type made.
+    """
+    try:
+        return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ToolDeniedError(call.tool.name, "its arguments cannot be shown to a person") from error
 
 
 def new_approval(gated: GatedCall, call: PolicyCall, decision: Decision, parts: AskingParts) -> ApprovalRecord:
@@ -79,8 +95,8 @@ def new_approval(gated: GatedCall, call: PolicyCall, decision: Decision, parts: 
         kind=call.tool.kind,
         fingerprint=fingerprint,
         arguments=gated.text.decode("utf-8", "surrogatepass") or "{}",
-        shown=shown_arguments(call.arguments),
-        digest=approval_digest(gated.key, call.tool.name, fingerprint, call.arguments),
+        shown=shown_arguments(call),
+        digest=approval_digest(gated.key, call.tool.name, fingerprint, call.arguments, gated.text),
         caller=gated.caller.subject,
         roles=gated.caller.roles,
         reason=decision.reason,
@@ -102,6 +118,14 @@ async def covered_by_grant(store: Store, call: PolicyCall) -> Grant | None:
     return None
 
 
+async def still_covered(store: Store, grant: Grant, call: PolicyCall) -> bool:
+    """Tell whether a grant that this very call has taken a use of holds still, for its next attempt."""
+    kept = next((each for each in await store.grants() if each.id == grant.id), None)
+    if kept is None or kept.revoked_at is not None or (kept.expires_at is not None and kept.expires_at <= call.now):
+        return False
+    return _covers(kept, call)
+
+
 def _covers(grant: Grant, call: PolicyCall) -> bool:
     if grant.caller not in {None, call.caller.subject} or grant.run_id not in {None, call.run_id}:
         return False
@@ -113,7 +137,7 @@ async def denied_before(store: Store, call: PolicyCall) -> ApprovalRecord | None
     """Find the same call of the same run that a person has denied: nobody is asked twice about it (case f16)."""
     if call.run_id is None:
         return None
-    shown = shown_arguments(call.arguments)
+    shown = shown_arguments(call)
     for approval in await store.approvals(state="denied", run_id=call.run_id):
         if approval.tool == call.tool.name and approval.shown == shown:
             return approval

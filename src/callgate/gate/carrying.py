@@ -15,7 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from callgate.errors import BudgetExceededError, ConflictError, ToolDeniedError, ToolError
-from callgate.gate.asking import Asked, AskingParts, DeniedByReviewer, covered_by_grant, denied_before, new_approval
+from callgate.gate.asking import (
+    Asked,
+    AskingParts,
+    DeniedByReviewer,
+    covered_by_grant,
+    denied_before,
+    new_approval,
+    still_covered,
+)
 from callgate.gate.content import KeepContent, content_of_error, content_of_result
 from callgate.gate.gated import End, GatedCall, Unknown
 from callgate.gate.judge import INPUT_RULE, check_approved, checked, decision_for, failed_closed, policy_call, policy_decision
@@ -89,8 +97,6 @@ class Carrier:
 
     def _guard(self, gated: GatedCall) -> Awaitable[None] | None:
         """Judge a call that was read, and record its start; what has to be waited for is given back."""
-        if gated.judged:
-            return self._start(gated)
         if gated.tools is not None:
             self.policy.assert_offered_in_step(gated.entry.name, self.registry.offer(gated.tools))
         labels = NO_LABELS if gated.run_id is None else self.labels.known(gated.run_id)
@@ -120,21 +126,20 @@ class Carrier:
     def _judged(self, gated: GatedCall, call: PolicyCall, decision: Decision) -> Awaitable[None] | None:
         tool = call.tool
         if decision.verdict is _ALLOW and not (tool.options.needs_approval or gated.unusual or decision.budgets or self.dry_run):
-            gated.judged = True
             return self._start(gated)
         decision = decision_for(gated, call, decision)
         if decision.verdict is _DENY:
             raise ToolDeniedError(tool.name, decision.reason)
         asks = decision.verdict is _ASK
         if gated.approval is not None:
-            asks = check_approved(gated.approval, call, decision, self.clock())
+            asks = check_approved(gated, call, decision, self.clock())
         if gated.dry_run or tool.name in self.dry_run:
             raise Held("dry_run", decision)
-        gated.reserve = tuple((each.counter, each.limit) for each in decision.budgets)
+        if gated.attempt == 1:
+            gated.reserve = tuple((each.counter, each.limit) for each in decision.budgets)
         gated.budgets = decision.budgets
         if asks:
             return self._ask(gated, call, decision)
-        gated.judged = True
         return self._start(gated)
 
     def _start(self, gated: GatedCall) -> Awaitable[None] | None:
@@ -175,12 +180,12 @@ class Carrier:
 
     async def _ask(self, gated: GatedCall, call: PolicyCall, decision: Decision) -> None:
         """Look for a standing grant, or for the same call that a person has denied; without either a person is asked."""
-        grant = await covered_by_grant(self.store, call)
-        if grant is None:
+        if gated.grant is None or not await still_covered(self.store, gated.grant, call):
+            gated.grant = await covered_by_grant(self.store, call)
+        if gated.grant is None:
             denial = await denied_before(self.store, call)
             raise Held("pending", (call, decision)) if denial is None else DeniedByReviewer.of(denial)
-        gated.consent(grant.granted_by)
-        gated.judged = True
+        gated.consent(gated.grant.granted_by)
         waiting = self._start(gated)
         if waiting is not None:
             await waiting

@@ -107,7 +107,10 @@ def kept_arguments(keep: KeepContent, call: Call, at: float) -> tuple[str | None
     if not keep.arguments or not call.parsed:
         return None, None
     shown = redacted(plain_arguments(call.entry.tool, call.arguments, call.text), keep.redact)
-    return json.dumps(shown, ensure_ascii=False, sort_keys=True), keep.until(at)
+    try:
+        return json.dumps(shown, ensure_ascii=False, sort_keys=True), keep.until(at)
+    except (ValueError, TypeError, RecursionError):  # the tool's own type made what JSON cannot hold; the digest tells it apart
+        return None, None
 
 
 def content_of_result(call: Call, result: ToolResult[Any]) -> dict[str, object]:

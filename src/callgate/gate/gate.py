@@ -14,6 +14,7 @@ from typing import Any, Final, Unpack, cast
 
 from callgate.approvals import Approve, Decided, Deny, Edit, approval_digest, check_decision
 from callgate.errors import ConflictError, NotFoundError, ToolDeniedError, UsageError
+from callgate.gate.asking import shown_arguments
 from callgate.gate.carrying import Carrier
 from callgate.gate.content import KeepContent
 from callgate.gate.gated import GatedCall, PlaceKeywords, Unknown
@@ -312,7 +313,8 @@ class Gate:
                 decision = failed_closed(approval.tool, error)
         if decision.verdict is Verdict.DENY:
             raise ToolDeniedError(approval.tool, decision.reason)
-        digest = approval_digest(approval.key, approval.tool, gated.entry.tool.fingerprint, call.arguments)
+        shown_arguments(call)
+        digest = approval_digest(approval.key, approval.tool, gated.entry.tool.fingerprint, call.arguments, gated.text)
         return gated.text.decode("utf-8", "surrogatepass"), digest
 
     async def _remember(self, approval: ApprovalRecord, scope: str) -> None:

@@ -14,7 +14,7 @@ from callgate.registry import Call
 from callgate.registry.catalog import shown_name
 from callgate.registry.requests import plain_name
 from callgate.signals import AbortSignal
-from callgate.store.records import ApprovalRecord, JournalRecord, digest_of_content, end_claim, first_claim, start_claim
+from callgate.store.records import ApprovalRecord, Grant, JournalRecord, digest_of_content, end_claim, first_claim, start_claim
 from callgate.tools.plain_arguments import plain_arguments
 from callgate.values import CallContext, Caller, EndedCall, ExecutionOptions, ToolCall, digest_of_input
 
@@ -45,16 +45,17 @@ class PlaceKeywords(TypedDict, total=False):
 _OWN: Final = frozenset({"run_id", "step", "dry_run", "where"})
 _KNOWN: Final = frozenset(PlaceKeywords.__annotations__)
 _NOWHERE: Final[PlaceKeywords] = {}
-_FOLLOWING: Final = ("attempt", "judged", "approval", "approved_by", "asks", "budgets", "ended")
+_FOLLOWING: Final = ("attempt", "approval", "approved_by", "grant", "asks", "ended")
 
 
 class GatedCall(Call):
     """Be one attempt at a call: the registry's call, with what the gate knows of it.
 
     `claim` is the place in the journal that its next record takes, under the number `place`; `started` tells whether the tool's
-    start has been recorded there, `judged` whether it may be, and `at` when the attempt began, in seconds since the epoch.
-    `approval` is set for a call that a person has approved. `reserve` are the counters that its start takes a use of: that of a
-    further attempt takes none. `unusual`: there is more to judge than what the policy says.
+    start has been recorded there, and `at` when the attempt began, in seconds since the epoch.
+    `approval` is set for a call that a person has approved, `grant` for one that was approved in advance. `reserve` are the
+    counters that its start takes a use of; the start of a further attempt takes none. `unusual`: there is more to judge than
+    what the policy says.
     """
 
     keywords: PlaceKeywords = _NOWHERE
@@ -66,9 +67,9 @@ class GatedCall(Call):
     place: int = 0
     attempt: int = 1
     started: bool = False
-    judged: bool = False
     approval: ApprovalRecord | None = None
     approved_by: str | None = None
+    grant: Grant | None = None
     asks: Decision | None = None
     budgets: tuple[Budget, ...] = ()
     reserve: tuple[tuple[str, int], ...] = ()
@@ -158,7 +159,6 @@ class GatedCall(Call):
         if approval is not None:
             following.approval = approval
             following.approved_by = approval.decided_by
-            following.judged = False
         following.approved = following.asks is not None or following.approval is not None
         following.unusual = following.approved or following.dry_run
         following.consent(following.approved_by)

@@ -14,7 +14,6 @@ from callgate.errors import ApprovalRequiredError, ToolDeniedError, ToolError, U
 from callgate.gate.gated import GatedCall
 from callgate.policy.decision import Decision, PolicyCall, Verdict, strictest
 from callgate.policy.protocol import ToolPolicy
-from callgate.store.records import ApprovalRecord
 
 __all__ = ("INPUT_RULE", "WISH_RULE", "check_approved", "decision_for", "policy_call", "policy_decision")
 
@@ -95,17 +94,19 @@ def _wishes(call: PolicyCall, wish: object) -> bool:
         return True
 
 
-def check_approved(approval: ApprovalRecord, call: PolicyCall, decision: Decision, now: float) -> bool:
+def check_approved(gated: GatedCall, call: PolicyCall, decision: Decision, now: float) -> bool:
     """Check an approved call once more before it runs; tell whether a person has to be asked anew.
 
     Raises:
         ToolDeniedError: it expired, or the tool or the arguments are not those that were approved.
     """
+    approval = gated.approval
+    assert approval is not None
     if approval.expires_at is not None and approval.expires_at <= now:
         raise ToolDeniedError(call.tool.name, "its approval has expired")
     covered = approval.digest if approval.edited_digest is None else approval.edited_digest
     fingerprint = call.tool.fingerprint
-    same = approval_digest(approval.key, call.tool.name, fingerprint, call.arguments) == covered
+    same = approval_digest(approval.key, call.tool.name, fingerprint, call.arguments, gated.text) == covered
     if not same or fingerprint != approval.fingerprint:
         raise ToolDeniedError(call.tool.name, _VOID)
     return decision.verdict is Verdict.ASK and not set(decision.rules) <= set(approval.rules)
