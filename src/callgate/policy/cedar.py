@@ -22,6 +22,7 @@ from callgate.errors import PolicyError, UsageError
 from callgate.policy.cedar_text import CedarWorld, Statement, faults_of, statements
 from callgate.policy.decision import Decision, PolicyCall
 from callgate.policy.protocol import ToolPolicy
+from callgate.tools.json_forms import MASKED
 from callgate.tools.tool import Tool, as_tool
 
 __all__ = ("CedarPolicy",)
@@ -237,7 +238,10 @@ def _context_of(call: PolicyCall) -> dict[str, Any]:
 
 
 def _value_of(value: object) -> Any:
-    """Write a JSON value as one of Cedar's: it has texts, whole numbers of 64 bits, booleans, sets and records."""
+    """Write a JSON value as one of Cedar's: it has texts, whole numbers of 64 bits, booleans, sets and records.
+
+    What is null and what is secret is left out: a policy that asks for it cannot be evaluated, and then nothing is permitted.
+    """
     if isinstance(value, bool | str):
         return value
     if isinstance(value, int) and abs(value) <= _LARGEST:
@@ -246,7 +250,7 @@ def _value_of(value: object) -> Any:
         fields = cast("Mapping[str, object]", value)
         if not _ESCAPES.isdisjoint(fields):
             raise _NoForm(f"an object must not have the key {min(_ESCAPES.intersection(fields))!r}")
-        return {key: _value_of(item) for key, item in fields.items() if item is not None}
+        return {key: _value_of(item) for key, item in fields.items() if item is not None and item != MASKED}
     if isinstance(value, list):
-        return [_value_of(item) for item in cast("list[object]", value) if item is not None]
+        return [_value_of(item) for item in cast("list[object]", value) if item is not None and item != MASKED]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST else str(value)

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from pydantic import SecretStr
 
 from callgate import Caller, Denied, Pending, PolicyError, Succeeded, Tool, ToolCall, UsageError, tool
 from callgate.policy import CedarPolicy, PolicyCall, Verdict
@@ -177,6 +178,17 @@ def test_what_cannot_be_evaluated_is_not_permitted():
     assert judge(policy, {"amount": 5}).verdict is Verdict.ALLOW
     assert judge(policy, {"amount": "much"}).verdict is Verdict.DENY
     assert judge(policy, {}).verdict is Verdict.DENY
+
+
+@pytest.mark.parametrize("test", ['!= "x"', '== "x"', "!= {}"])
+async def test_a_secret_is_nothing_that_a_policy_can_compare(test):
+    @tool
+    async def pay(card: SecretStr) -> str:
+        raise AssertionError("it must not run")
+
+    text = f"permit(principal, action, resource) when {{ context.arguments.card {test} }};"
+    gate = gate_for(pay, policy=CedarPolicy(text))
+    assert isinstance(await gate.call(ToolCall("pay", {"card": "y"}), caller=ALICE), Denied)
 
 
 @pytest.mark.parametrize("key", ["__entity", "__extn", "__expr"])
