@@ -201,7 +201,7 @@ class _GateHooks(RunHooks):
     ) -> list[Outcome]:
         """Bring the calls of a step to their outcomes; see `RunHooks.execute`."""
         state = run.state
-        tools = split_run_tools(state.offered, self._gate.registry, run.tools)
+        tools = split_run_tools(self._still_meant(run), self._gate.registry, run.tools)
         gate, place = self._gate_of(state), self._place(run, tools, on_progress)
         if not tools.missing:
             return await gate.call_many(calls, caller=run.caller, on_outcome=on_outcome, **place)
@@ -217,6 +217,12 @@ class _GateHooks(RunHooks):
         ends += await gate.call_many(there, caller=run.caller, on_outcome=tell(there), **place)
         by_call = dict(zip(map(id, [*gone, *there]), ends, strict=True))
         return [by_call[id(call)] for call in calls]
+
+    def _still_meant(self, run: OpenRun) -> list[str]:
+        """Give the names that the step offered, but those that the run had brought along and the registry has taken since."""
+        brought, state = {tool.name for tool in run.tools}, run.state
+        taken = {name for name in state.additional if name not in brought and name in self._gate.registry}
+        return [name for name in state.offered if name not in taken]
 
     def _place(self, run: OpenRun, tools: RunTools, on_progress: Callable[[str | None, object], None]) -> PlaceKeywords:
         state = run.state

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from callgate.cli.shared import Place, PolicyFile, Target, gate_of, refuse
+from callgate.cli.shared import Log, Place, PolicyFile, Target, gate_of, refuse
 from callgate.cli.stored import DEFAULT_PLACE, who
 from callgate.errors import CallgateError
 
@@ -27,11 +27,12 @@ def run(
     caller: Annotated[str | None, typer.Option(help="On whose behalf; without it, the name of the user.")] = None,
     thread: Annotated[str | None, typer.Option(help="The conversation that the run belongs to.")] = None,
     no_ask: No = False,
+    _log: Log = False,
 ) -> None:
     """Run an agent with the tools of TARGET, and ask here for what has to be approved.
 
     Exits with 0 when the run is completed, 4 when it failed or was stopped, 5 when it is paused. Ctrl-C stops it, and at a
-    question leaves it paused.
+    question leaves it paused. Without a terminal nobody is asked.
     """
     begin = _terminal().begin
     begin(
@@ -50,6 +51,7 @@ def resume(
     policy: PolicyFile = None,
     message: Annotated[str | None, typer.Option(help="What the user says meanwhile.")] = None,
     no_ask: No = False,
+    _log: Log = False,
 ) -> None:
     """Go on with a run that is paused, has failed for its provider, or whose process is gone."""
     go_on = _terminal().go_on

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import IntEnum
 from importlib.metadata import version
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -23,11 +23,12 @@ from rich.text import Text
 from callgate.cli.agent import resume, run
 from callgate.cli.findings import Finding, findings
 from callgate.cli.policy import policy_app
-from callgate.cli.shared import AsJson, Target, emit
+from callgate.cli.shared import AsJson, Log, Target, add_log_handler, emit, refuse
 from callgate.cli.stored import approvals_app, log_app, runs
 from callgate.cli.tables import findings_table, receipt_line, tools_table
 from callgate.cli.targets import TargetError, load_registry
 from callgate.cli.workflow import workflow_app
+from callgate.cli.writing import for_programs, for_stdout, lines
 from callgate.errors import InvalidInputError, ToolDefinitionError, ToolDeniedError, ToolNotFoundError, ToolNotOfferedError
 from callgate.registry import ToolRegistry
 from callgate.tools.dialects import DIALECTS, Dialect, render
@@ -70,20 +71,11 @@ def options(
     log: Annotated[bool, typer.Option("--log", help="Show the log on stderr, with the exception of a tool that failed.")] = False,
 ) -> None:
     """Look at the tools of a file or module, call one as a model would, and check their definitions."""
-    _add_handler(logging.StreamHandler() if log else logging.NullHandler())
+    add_log_handler(logging.StreamHandler() if log else logging.NullHandler())
     codecs.register_error(_ESCAPED, _json_escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ESCAPED)
-
-
-def _add_handler(handler: logging.Handler) -> None:
-    logging.getLogger("callgate").addHandler(handler)
-
-
-def _show_log(context: typer.Context, wanted: bool) -> None:
-    if wanted and not context.find_root().params["log"]:
-        _add_handler(logging.StreamHandler())
 
 
 _ESCAPED: Final = "callgate.escaped"
@@ -112,7 +104,7 @@ def schema(
     """Print the tools' definitions as JSON, in the form of a provider; what it cannot hold is named on stderr."""
     tools = _load(target).list()
     shown = [_neutral(tool) for tool in tools] if dialect is None else _rendered(tools, _dialect(dialect))
-    sys.stdout.write(json.dumps(shown, ensure_ascii=False, indent=None if as_json else 2) + "\n")
+    sys.stdout.write(for_programs(shown, indent=None if as_json else 2) + "\n")
 
 
 @app.command()
@@ -126,7 +118,7 @@ def call(
         float | None, typer.Option("--timeout-s", min=0, help="A time limit in seconds, before the tool's.")
     ] = None,
     as_json: AsJson = False,
-    _log: Annotated[bool, typer.Option("--log", help="Show the log, as before the command.", callback=_show_log)] = False,
+    _log: Log = False,
 ) -> None:
     """Call a tool as a model would: its text on stdout, the receipt on stderr.
 
@@ -138,7 +130,8 @@ def call(
     if as_json:
         emit(_reply_row(reply))
     else:
-        (sys.stderr if reply.is_error else sys.stdout).write(f"{reply.text}\n")
+        stream = sys.stderr if reply.is_error else sys.stdout
+        stream.write(f"{for_stdout(reply.text, stream)}\n")
         Console(stderr=True, soft_wrap=True).print(receipt_line(reply.invocation))
     raise typer.Exit(_exit_code(reply))
 
@@ -174,12 +167,7 @@ def _load(target: str) -> ToolRegistry:
     try:
         return load_registry(target)
     except (TargetError, ToolDefinitionError) as error:
-        _refuse(error.user_message)
-
-
-def _refuse(reason: str) -> NoReturn:
-    sys.stderr.write(f"callgate: {reason}\n")
-    raise typer.Exit(ExitCode.WRONG_USE)
+        refuse(error.user_message)
 
 
 def _checked(target: str) -> tuple[list[Finding], int]:
@@ -189,25 +177,25 @@ def _checked(target: str) -> tuple[list[Finding], int]:
     except (TargetError, ToolDefinitionError) as error:
         cause = error.__cause__ if isinstance(error, TargetError) else error
         if not isinstance(cause, ToolDefinitionError):
-            _refuse(error.user_message)
+            refuse(error.user_message)
         return [Finding("error", cause.tool, cause.parameter or "definition", cause.reason)], 0
     return findings(tools), len(tools)
 
 
 def _dialect(name: str) -> Dialect:
-    for dialect in DIALECTS:
-        if dialect == name:
-            return dialect
-    _refuse(f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}")
+    found = next((dialect for dialect in DIALECTS if dialect == name), None)
+    if found is None:
+        refuse(f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}")
+    return found
 
 
 def _rendered(tools: Sequence[Tool[Any, Any]], dialect: Dialect) -> list[dict[str, Any]]:
     try:
         rendered = render(tools, dialect)
     except ToolDefinitionError as error:
-        _refuse(error.user_message)
+        refuse(error.user_message)
     for skipped in rendered.skipped:
-        sys.stderr.write(f"callgate: left out {skipped.name!r}: {skipped.reason}\n")
+        sys.stderr.write(f"callgate: left out {skipped.name!r}: {lines(skipped.reason)}\n")
     return rendered.tools
 
 

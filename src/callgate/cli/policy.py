@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callgate.cli.shared import AsJson, Target, emit, refuse, registry_of
+from callgate.cli.writing import lines, said
 from callgate.errors import PolicyError, ToolError, UsageError
 from callgate.policy import CedarPolicy, Considered, Decision, PolicyCall, RulePolicy
 from callgate.registry import Call, ToolRegistry
@@ -31,7 +32,7 @@ def _load(file: str, registry: ToolRegistry | None) -> RulePolicy | CedarPolicy:
     try:
         return CedarPolicy.load(file, tools=tools) if file.endswith(".cedar") else RulePolicy.load(file, tools)
     except PolicyError as error:
-        typer.echo(error.user_message, err=True)
+        typer.echo(lines(error.user_message), err=True)
         raise typer.Exit(FOUND) from error
     except UsageError as error:
         refuse(error.user_message)
@@ -122,7 +123,7 @@ def _show(decision: Decision, shown: tuple[Considered, ...], *, as_json: bool) -
         emit({**facts, "budgets": counters})
         return
     by = f" by {', '.join(decision.rules)}" if decision.rules else ""
-    emit(Text(f"{word}{by}" + (f": {decision.reason}" if decision.reason else ""), style=_STYLES[word.lower()]))
+    emit(said(f"{word}{by}" + (f": {decision.reason}" if decision.reason else ""), _STYLES[word.lower()]))
     if shown:
         emit(_table(shown, decision))
 
@@ -141,5 +142,5 @@ def _table(shown: tuple[Considered, ...], decision: Decision) -> Table:
         table.add_column(column, overflow="fold")
     for each in shown:
         cells = (each.rule.id, each.rule.decision.name.lower(), _says(each, decision), each.why)
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*(said(cell) for cell in cells))
     return table

@@ -1,7 +1,7 @@
 """What several commands share: the options, the store and the gate that they work with, and how they end."""
 
 import asyncio
-import json
+import logging
 import sys
 from collections.abc import Coroutine
 from typing import Annotated, Any, Final, NoReturn, TypeVar
@@ -10,20 +10,24 @@ import typer
 from rich.console import Console, RenderableType
 
 from callgate.cli.targets import TargetError, load_registry
+from callgate.cli.writing import for_programs, lines, said
 from callgate.errors import CallgateError, ToolDefinitionError
 from callgate.gate import Gate
 from callgate.policy import Rule, RulePolicy, ToolPolicy, Verdict
+from callgate.profiles import load_policy
 from callgate.registry import ToolRegistry
 from callgate.store import Store, open_store
 
 __all__ = (
     "AsJson",
+    "Log",
     "Place",
     "PolicyFile",
     "Target",
-    "careful_policy",
+    "add_log_handler",
     "emit",
     "gate_of",
+    "gate_with",
     "refuse",
     "registry_of",
     "run_with",
@@ -39,22 +43,36 @@ Target = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Place = Annotated[str, typer.Option("--store", help="A SQLite file, or postgresql://user@host/name.")]
 PolicyFile = Annotated[
-    str | None, typer.Option("--policy", help="A TOML file of rules; without it reads are allowed and everything else asks.")
+    str | None,
+    typer.Option("--policy", help="TOML rules, or a .cedar file; without it reads are allowed and everything else asks."),
 ]
+
+
+def add_log_handler(handler: logging.Handler) -> None:
+    """Let the library's log go somewhere."""
+    logging.getLogger("callgate").addHandler(handler)
+
+
+def _show_log(context: typer.Context, wanted: bool) -> None:
+    if wanted and not context.find_root().params["log"]:
+        add_log_handler(logging.StreamHandler())
+
+
+Log = Annotated[bool, typer.Option("--log", help="Show the log, as before the command.", callback=_show_log)]
 
 
 def refuse(reason: str) -> NoReturn:
     """End the command as wrongly used."""
-    sys.stderr.write(f"callgate: {reason}\n")
+    sys.stderr.write(f"callgate: {lines(reason)}\n")
     raise typer.Exit(WRONG_USE)
 
 
 def emit(content: RenderableType | list[Any] | dict[str, Any]) -> None:
-    """Print a table for people, or JSON for programs."""
+    """Print a table or a text for people, or JSON for programs."""
     if isinstance(content, list | dict):
-        sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+        sys.stdout.write(for_programs(content) + "\n")
     else:
-        Console().print(content)
+        Console().print(said(content) if isinstance(content, str) else content)
 
 
 def registry_of(target: str) -> ToolRegistry:
@@ -73,7 +91,7 @@ def store_of(place: str) -> Store:
         refuse(error.user_message)
 
 
-def careful_policy() -> ToolPolicy:
+def _careful_policy() -> ToolPolicy:
     """Give the policy of who brings none: reads are allowed, everything else asks."""
     reads = Rule(id="reads", decision=Verdict.ALLOW, kinds=("read",))
     return _Unbound([reads], default="ask")
@@ -88,9 +106,13 @@ class _Unbound(RulePolicy):
 
 def gate_of(target: str | None, place: str, policy: str | None) -> Gate:
     """Make a gate of what the command line names, or end the command."""
-    registry = ToolRegistry([]) if target is None else registry_of(target)
+    return gate_with(ToolRegistry([]) if target is None else registry_of(target), place, policy)
+
+
+def gate_with(registry: ToolRegistry, place: str, policy: str | None) -> Gate:
+    """Make a gate around tools, or end the command."""
     try:
-        rules = careful_policy() if policy is None else RulePolicy.load(policy)
+        rules = _careful_policy() if policy is None else load_policy(policy)
         return Gate(registry, policy=rules, store=store_of(place))
     except CallgateError as error:
         refuse(error.user_message)

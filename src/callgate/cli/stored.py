@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from callgate.approvals import Approve, Decided, Deny, Edit
 from callgate.cli.shared import AsJson, Place, PolicyFile, emit, gate_of, refuse, run_with
+from callgate.cli.writing import for_programs, line, said
+from callgate.errors import UsageError
 from callgate.store import ApprovalRecord, JournalFilter, JournalRecord
+from callgate.store.records import RunStatus
 
 __all__ = ("approvals_app", "edited_in_editor", "log_app", "runs", "who")
 
@@ -31,6 +33,8 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the request.", 
 By = Annotated[str | None, typer.Option("--by", help="Who decides; without it, the name of the user.")]
 DEFAULT_PLACE = "callgate.db"
 BROKEN = 1
+MASK = "**********"
+STATUSES: tuple[str, ...] = get_args(RunStatus)
 
 
 def who(by: str | None) -> str:
@@ -47,7 +51,7 @@ def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in {"id", "run"})  # to be copied whole
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(said(cell) for cell in row))
     return table
 
 
@@ -127,15 +131,42 @@ def edit(
 
 
 def edited_in_editor(shown: str) -> str:
-    """Let a person change arguments in $EDITOR, and give them back."""
+    """Let a person change arguments in $EDITOR, and give them back.
+
+    Raises:
+        UsageError: there is no editor, it failed, or what it left is no JSON object.
+    """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:
-        refuse("set $EDITOR, or give the arguments as JSON")
+        raise UsageError("set $EDITOR, or give the arguments as JSON")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "arguments.json"
-        file.write_text(json.dumps(json.loads(shown), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        subprocess.run([*shlex.split(editor), str(file)], check=True)  # noqa: S603 - the user's own editor
-        return file.read_text(encoding="utf-8")
+        file.write_text(json.dumps(json.loads(shown), indent=2) + "\n", encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(file)], check=True)  # noqa: S603 - the user's own editor
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            failed = f"the editor {editor!r} failed ({type(error).__name__}): nothing was changed"
+            raise UsageError(failed) from error
+    return _checked_arguments(text)
+
+
+def _checked_arguments(text: str) -> str:
+    try:
+        edited = cast("object", json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"what was edited is no JSON: {error}") from error
+    if not isinstance(edited, dict):
+        raise UsageError("what was edited is no JSON object")
+    if _holds_mask(cast("object", edited)):
+        raise UsageError(f"what was edited holds a masked secret: write its value in the place of {MASK}")
+    return text
+
+
+def _holds_mask(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_mask, cast("dict[str, object]", value).values()))
+    return any(map(_holds_mask, cast("list[object]", value))) if isinstance(value, list) else value == MASK
 
 
 def _decide(approval_id: str, store: str, decision: Decided) -> None:
@@ -144,9 +175,9 @@ def _decide(approval_id: str, store: str, decision: Decided) -> None:
 
 
 def _tell(approval: ApprovalRecord) -> None:
-    typer.echo(f"{approval.id} {approval.state} by {approval.decided_by}")
+    typer.echo(line(f"{approval.id} {approval.state} by {approval.decided_by}"))
     if approval.run_id is not None:
-        typer.echo(f"go on with: callgate resume {approval.run_id} TARGET", err=True)
+        typer.echo(line(f"go on with: callgate resume {approval.run_id} TARGET"), err=True)
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,8 +190,10 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs, the newest first."""
+    if status is not None and status not in STATUSES:
+        refuse(f"there is no status {status!r}; there are {', '.join(STATUSES)}")
     gate = gate_of(None, store, None)
-    found = run_with(gate, gate.store.runs(status=status, limit=limit))  # type: ignore[arg-type]  # another one fits none
+    found = run_with(gate, gate.store.runs(status=status, limit=limit))  # type: ignore[arg-type]  # it is one
     if as_json:
         emit([{key: value for key, value in asdict(each).items() if key != "state"} for each in found])
         return
@@ -205,7 +238,7 @@ def log(
 
 def _print_records(records: list[JournalRecord], *, as_json: bool) -> None:
     for record in records:
-        typer.echo(json.dumps(asdict(record), ensure_ascii=False) if as_json else _line(record))
+        typer.echo(for_programs(asdict(record)) if as_json else line(_line(record)))
 
 
 def _line(record: JournalRecord) -> str:
@@ -227,7 +260,7 @@ def verify(store: Place = DEFAULT_PLACE, as_json: AsJson = False) -> None:
         emit({"records": found.records, "heads": found.heads, "breaks": [asdict(each) for each in found.breaks]})
     else:
         for each in found.breaks:
-            typer.echo(f"BROKEN writer {each.writer}, record {each.seq}: {each.problem}")
+            typer.echo(line(f"BROKEN writer {each.writer}, record {each.seq}: {each.problem}"))
         typer.echo(f"{found.records} records of {len(found.heads)} writers, {len(found.breaks)} breaks")
         typer.echo(f"checked in {time.perf_counter() - begun:.2f} s", err=True)
     raise typer.Exit(BROKEN if found.breaks else 0)

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callgate.cli.findings import Finding
+from callgate.cli.writing import line, said
 from callgate.tools.tool import Tool
 from callgate.values import UNSET, ToolCallRecord
 
@@ -40,9 +41,8 @@ def receipt_line(receipt: ToolCallRecord) -> Text:
     outcome = f"{receipt.status} {receipt.error_status} {receipt.error_code}" if receipt.error_code else receipt.status
     changes = "".join(f"; {change}" for change in (*receipt.repairs, *receipt.notes))
     sizes = f"{receipt.input_bytes} bytes in, {receipt.output_bytes} out"
-    return Text(
-        f"{receipt.tool} {outcome} in {receipt.duration_ms:.1f} ms, {sizes}{changes} ({receipt.invocation_id})", style="dim"
-    )
+    text = f"{receipt.tool} {outcome} in {receipt.duration_ms:.1f} ms, {sizes}{changes} ({receipt.invocation_id})"
+    return Text(line(text), style="dim")
 
 
 def _parameters(tool: Tool[Any, Any]) -> str:
@@ -58,4 +58,4 @@ def _table(*columns: str) -> Table:
 
 
 def _add(table: Table, *cells: str, style: str = "") -> None:
-    table.add_row(*(Text(cell, style=style) for cell in cells))
+    table.add_row(*(said(cell, style) for cell in cells))

@@ -46,6 +46,15 @@ def load_attribute(target: str) -> object:
     Raises:
         TargetError: there is nothing of that name, or its code raised; a definition in it that cannot work says why.
     """
+    try:
+        return _found_attribute(target)
+    except (KeyboardInterrupt, TargetError):
+        raise
+    except BaseException as error:  # what is looked at is the user's, and may raise anything
+        raise TargetError(f"looking for {target!r} raised {_described(error)}") from error
+
+
+def _found_attribute(target: str) -> object:
     place, _, attribute = target.partition(":")
     if not attribute:
         raise TargetError(f"{target!r} names no attribute; write file.py:attribute or module:attribute")

@@ -1,10 +1,8 @@
 """An agent in the terminal: what happens is shown, and whoever sits there is asked for approvals."""
 
 import asyncio
-import importlib
 import sys
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Final, TypedDict
 
 import typer
@@ -29,7 +27,9 @@ from callgate.approvals import Approve, Decided, Deny, Edit
 from callgate.cli.shared import refuse
 from callgate.cli.stored import edited_in_editor, who
 from callgate.cli.tables import receipt_line
-from callgate.errors import CallgateError
+from callgate.cli.targets import TargetError, load_attribute
+from callgate.cli.writing import for_stdout, line, said
+from callgate.errors import CallgateError, ConflictError, InvalidInputError, ToolDeniedError, UsageError
 from callgate.gate import Gate
 from callgate.values import Caller
 
@@ -38,6 +38,7 @@ __all__ = ("Beginning", "begin", "go_on")
 FAILED: Final = 4
 PAUSED: Final = 5
 INTERRUPTED: Final = 130
+_LONGEST: Final = 500
 
 
 class Beginning(TypedDict):
@@ -66,43 +67,52 @@ def go_on(gate: Gate, model: str, run_id: str, message: str | None, *, ask: bool
 
 def _model(name: str) -> object:
     """Give a model by its name, or the object that a Python file has under it."""
-    place, colon, attribute = name.rpartition(":")
+    place, colon, _ = name.rpartition(":")
     if not (colon and place.endswith(".py")):
         return name
-    file = Path(place)
-    if not file.is_file():
-        refuse(f"there is no file {place!r} for the model")
-    sys.path.insert(0, str(file.resolve().parent))
     try:
-        return getattr(importlib.import_module(file.stem), attribute)
-    except AttributeError:
-        refuse(f"{place!r} has no attribute {attribute!r} for the model")
+        return load_attribute(name)
+    except TargetError as error:
+        refuse(f"the model cannot be loaded: {error.user_message}")
+
+
+def _somebody_is_there() -> bool:
+    """Tell whether a person can see a question and answer it: what a pipe holds is no answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _go(gate: Gate, client: LLMClient, stream: AsyncGenerator[AgentEvent, None], *, ask: bool) -> None:
     console = Console(stderr=True, soft_wrap=True)
-
-    async def go() -> Run:
+    asks = ask and _somebody_is_there()
+    with asyncio.Runner() as runner:  # a loop that stands still while a person thinks: Ctrl-C is theirs then
         try:
-            ended = await _follow(stream, console)
-            while ended.status == "paused" and ask:
+            ended = runner.run(_follow(stream, console))
+            while ended.status == "paused" and asks:
                 decisions = _ask_all(ended.pending, console)
-                if decisions is None:
+                if not decisions:
                     break
-                going = client.resume_stream(ended.run_id, create_run_hooks(gate), decisions=decisions)
-                ended = await _follow(going, console)
-            return ended
+                ended = runner.run(_decided(gate, client, ended.run_id, decisions, console))
+        except KeyboardInterrupt:
+            console.print(Text("stopped; what was stored can be seen with: callgate runs", style="yellow"))
+            raise typer.Exit(INTERRUPTED) from None
+        except CallgateError as error:
+            refuse(error.user_message)
         finally:
-            await gate.aclose()
-
-    try:
-        ended = asyncio.run(go())
-    except KeyboardInterrupt:
-        console.print(Text("stopped; what was stored can be seen with: callgate runs", style="yellow"))
-        raise typer.Exit(INTERRUPTED) from None
-    except CallgateError as error:
-        refuse(error.user_message)
+            runner.run(gate.aclose())
     _report(ended, console)
+
+
+async def _decided(gate: Gate, client: LLMClient, run_id: str, decisions: dict[str, Decided], console: Console) -> Run:
+    """Go on with decisions. One that is refused is told, and what it was about can be decided again."""
+    hooks = create_run_hooks(gate)
+    try:
+        return await _follow(client.resume_stream(run_id, hooks, decisions=decisions), console)
+    except (InvalidInputError, ToolDeniedError) as error:
+        console.print(said(error.user_message, "red"))
+        return await client.report(run_id, hooks)
+    except ConflictError as error:  # decided elsewhere, or too late: the run goes on with what was decided
+        console.print(said(error.user_message, "red"))
+        return await _follow(client.resume_stream(run_id, hooks), console)
 
 
 async def _follow(stream: AsyncGenerator[AgentEvent, None], console: Console) -> Run:
@@ -111,15 +121,14 @@ async def _follow(stream: AsyncGenerator[AgentEvent, None], console: Console) ->
     async for event in stream:
         match event:
             case TextDelta(text=text):
-                sys.stdout.write(text)
+                sys.stdout.write(for_stdout(text))
                 sys.stdout.flush()
             case CallStarted(call=call):
-                console.print(Text(f"→ {call.name} {call.arguments if call.arguments is not None else ''}", style="cyan"))
+                console.print(said(f"→ {call.name} {_short(call.arguments)}", "cyan"))
             case CallProgress(item=item):
-                console.print(Text(f"  {item}", style="dim"))
+                console.print(said(f"  {_short(item)}", "dim"))
             case CallFinished(outcome=outcome):
-                style = "red" if outcome.is_error else "green"
-                console.print(Text(f"← {outcome.text[:500]}", style=style))
+                console.print(said(f"← {_short(outcome.text)}", "red" if outcome.is_error else "green"))
                 if outcome.receipt is not None:
                     console.print(receipt_line(outcome.receipt))
             case RunPaused(run=run) | RunEnded(run=run):
@@ -131,21 +140,39 @@ async def _follow(stream: AsyncGenerator[AgentEvent, None], console: Console) ->
     return ended
 
 
-def _ask_all(pending: tuple[PendingCall, ...], console: Console) -> dict[str, Decided] | None:
-    """Ask about every call that waits; None when the person leaves the run as it is."""
+def _short(value: object) -> str:
+    """Write what a tool or a model gave, the beginning of it when it is long; nothing when it cannot be written."""
+    try:
+        text = "" if value is None else str(value)
+    except Exception:  # noqa: BLE001 - the tool's own `__str__`
+        text = f"({type(value).__name__})"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+
+
+def _ask_all(pending: tuple[PendingCall, ...], console: Console) -> dict[str, Decided]:
+    """Ask about every call that waits. Ctrl-C and the end of the input decide nothing; at "pause" those before are decided."""
     decisions: dict[str, Decided] = {}
     for each in pending:
-        console.print(Text(f"? {each.tool} {each.arguments}", style="bold yellow"))
+        console.print(Text(f"? {line(each.tool)} {line(each.arguments)}", style="bold yellow"))
         if each.reason:
-            console.print(Text(f"  {each.reason}", style="yellow"))
+            console.print(said(f"  {each.reason}", "yellow"))
         try:
-            decision = _ask_one(each)
+            decision = _ask_until_answered(each, console)
         except (typer.Abort, EOFError, KeyboardInterrupt):
-            return decisions or None
+            console.print()
+            return {}
         if decision is None:
-            return decisions or None
+            return decisions
         decisions[each.approval_id] = decision
     return decisions
+
+
+def _ask_until_answered(pending: PendingCall, console: Console) -> Decided | None:
+    while True:
+        try:
+            return _ask_one(pending)
+        except UsageError as error:
+            console.print(said(error.user_message, "red"))
 
 
 def _ask_one(pending: PendingCall) -> Decided | None:
@@ -169,8 +196,10 @@ def _report(ended: Run, console: Console) -> None:
         return
     if ended.status == "paused":
         for each in ended.pending:
-            console.print(Text(f"waits: {each.approval_id} {each.tool} {each.arguments}", style="yellow"))
-        console.print(Text(f"paused; decide with callgate approvals, and go on with: callgate resume {ended.run_id} TARGET"))
+            console.print(Text(line(f"waits: {each.approval_id} {each.tool} {each.arguments}"), style="yellow"))
+        console.print(
+            Text("paused; decide with callgate approvals, and go on with: " + line(f"callgate resume {ended.run_id} TARGET"))
+        )
         raise typer.Exit(PAUSED)
-    console.print(Text(f"{ended.status}: {ended.error}", style="red"))
+    console.print(said(f"{ended.status}: {ended.error}", "red"))
     raise typer.Exit(FAILED)

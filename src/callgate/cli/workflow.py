@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
-from callgate.cli.shared import AsJson, Place, PolicyFile, careful_policy, emit, refuse, store_of
-from callgate.cli.targets import TargetError, load_attribute, load_registry
-from callgate.errors import CallgateError, RunPausedError, ToolDefinitionError, WorkflowError
+from callgate.cli.shared import AsJson, Log, Place, PolicyFile, emit, gate_of, refuse, store_of
+from callgate.cli.targets import TargetError, load_attribute
+from callgate.cli.writing import for_programs, for_stdout, line, lines
+from callgate.errors import CallgateError, RunPausedError, WorkflowError
 from callgate.gate import Gate
-from callgate.policy import RulePolicy
 from callgate.workflow import Engine, Workflow, mermaid, tree
 from callgate.workflow.states import WorkflowState
 
@@ -23,6 +23,7 @@ WorkflowTarget = Annotated[
 ]
 FAILED = 4
 PAUSED = 5
+INTERRUPTED = 130
 
 
 def _load(target: str) -> Workflow:
@@ -30,9 +31,9 @@ def _load(target: str) -> Workflow:
         found = load_attribute(target)
     except TargetError as error:
         refuse(error.user_message)
-    if not isinstance(found, Workflow):
+    if not issubclass(type(found), Workflow):  # not `isinstance`, which asks the value for its `__class__`
         refuse(f"{target!r} holds a {type(found).__name__}; expected a Workflow")
-    return found
+    return cast("Workflow", found)
 
 
 @workflow_app.command()
@@ -53,7 +54,7 @@ def show(
     """Draw a workflow as a tree, or as Mermaid text."""
     found = _load(target)
     path = [] if run is None else _path_of(run, store)
-    typer.echo((mermaid if as_mermaid else tree)(found, path))
+    typer.echo(for_stdout((mermaid if as_mermaid else tree)(found, path)))
 
 
 def _path_of(run_id: str, place: str) -> list[str]:
@@ -80,19 +81,18 @@ def run(
     resume: Annotated[str | None, typer.Option(help="Go on with this run instead.")] = None,
     store: Place = "callgate.db",
     policy: PolicyFile = None,
+    _log: Log = False,
 ) -> None:
-    """Run a workflow, and print what it delivers as JSON; exit with 5 when it waits for people, with 4 when it failed."""
+    """Run a workflow, and print what it delivers as JSON; exit with 5 when it waits for people, with 4 when it failed.
+
+    Ctrl-C stops it, and exits with 130.
+    """
     found = _load(target)
     try:
-        registry = load_registry(tools)
-        rules = careful_policy() if policy is None else RulePolicy.load(policy)
-        gate = Gate(registry, policy=rules, store=store_of(store))
         begins: object = json.loads(state)
-    except (TargetError, ToolDefinitionError, CallgateError) as error:
-        refuse(error.user_message)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         refuse(f"the state is no JSON: {error}")
-    typer.echo(json.dumps(_delivered(gate, found, begins, resume), ensure_ascii=False))
+    typer.echo(for_programs(_delivered(gate_of(tools, store, policy), found, begins, resume)))
 
 
 def _delivered(gate: Gate, workflow: Workflow, begins: object, run_id: str | None) -> Any:
@@ -107,10 +107,13 @@ def _delivered(gate: Gate, workflow: Workflow, begins: object, run_id: str | Non
     try:
         return asyncio.run(go())
     except RunPausedError as paused:
-        typer.echo(f"run {paused.run_id} waits for {', '.join(paused.pending)}", err=True)
+        typer.echo(line(f"run {paused.run_id} waits for {', '.join(paused.pending)}"), err=True)
         raise typer.Exit(PAUSED) from None
     except WorkflowError as error:
-        typer.echo(error.user_message, err=True)
+        typer.echo(lines(error.user_message), err=True)
         raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        typer.echo("stopped; what was stored can be seen with: callgate runs", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     except CallgateError as error:
         refuse(error.user_message)

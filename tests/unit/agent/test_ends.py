@@ -403,6 +403,38 @@ def test_an_additional_tool_of_a_resume_may_not_take_the_name_of_a_registered_on
         create_run_hooks(world.gate, tools=[other])
 
 
+async def test_a_registered_tool_does_not_stand_in_for_one_that_the_run_had_brought_along(world):
+    begun = asyncio.Event()
+
+    @tool(kind="read")
+    async def extra() -> str:
+        begun.set()
+        return await asyncio.Event().wait()
+
+    @tool(kind="read", name="extra")
+    async def other() -> None:
+        world.ran.append("other")
+
+    async def die(run):
+        raise StoreError("gone")
+
+    save = world.store.save_run
+    going = asyncio.ensure_future(world.run([ToolCall("extra", {}, "a"), ToolCall("extra", {}, "b")], "done", tools=[extra]))
+    await begun.wait()
+    world.store.save_run = die
+    going.cancel()
+    await asyncio.wait([going])
+    world.store.save_run = save
+    state = json.loads((await world.store.run("r")).state)
+    calls = [{**call, "id": f"{call['id']}~new"} for call in state["calls"]]
+    messages = json.loads(json.dumps(state["messages"]).replace('"a"', '"a~new"').replace('"b"', '"b~new"'))
+    record = await world.store.run("r")
+    await save(replace(record, state=json.dumps({**state, "calls": calls, "messages": messages})))
+    gate = Gate(ToolRegistry([other]), policy=RulePolicy.parse('default = "allow"'), store=world.store)
+    run = await world.resume("never", "done", gate=gate)
+    assert (run.status, world.ran) == ("completed", [])
+
+
 def test_settings_that_cannot_be_stored_are_refused_before_anything_runs(world):
     async def go():
         with pytest.raises(UsageError, match="JSON"):

@@ -1,7 +1,9 @@
 """The commands about policies, runs, approvals and the journal, as a person and a program use them."""
 
 import json
+import logging
 import sqlite3
+import sys
 
 import pytest
 
@@ -24,6 +26,12 @@ async def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
+class Proxy:
+    def __getattr__(self, name):
+        raise RuntimeError("not yet")
+
+
+proxy = Proxy()
 model = scripted_model([ToolCall("look", {"number": 7}, "a"), ToolCall("pay", {"amount": 5}, "b")], "all done")
 tools = [look, pay]
 '''
@@ -45,6 +53,7 @@ reason = "over 3"
 def shop(folder):
     (folder / "shop.py").write_text(TOOLS)
     (folder / "policy.toml").write_text(POLICY)
+    (folder / "broken.py").write_text("raise SystemExit(3)")
     return folder
 
 
@@ -116,14 +125,13 @@ def test_the_journal_is_read_filtered_and_checked(shop, run):
     assert json.loads(run("log", "verify", "--json").stdout)["breaks"]
 
 
-@pytest.mark.parametrize(
-    ("said", "code", "text"),
-    [("a\n", 0, "paid 5"), ("d\nnot today\n", 0, "not today"), ("r\n", 0, "paid 5"), ("p\n", 5, "waits"), ("", 5, "waits")],
-)
-def test_a_person_decides_in_the_terminal(shop, run, said, code, text):
+@pytest.mark.parametrize("said", ["a\n", "r\n", "e\n", "y\n" * 100, ""])
+def test_what_a_pipe_says_is_no_approval(shop, run, said):
     done = run(*RUN, stdin=said)
-    assert done.exit_code == code
-    assert text in done.stderr
+    assert done.exit_code == 5
+    assert "waits" in done.stderr
+    assert "[a]pprove" not in done.stderr
+    assert pending(run)["state"] == "pending"
 
 
 def test_a_person_edits_in_their_editor(shop, run, monkeypatch):
@@ -159,6 +167,12 @@ def test_without_a_policy_reads_run_and_the_rest_asks(shop, run):
         ("approvals", "show", "none"),
         ("approvals", "approve", "none"),
         ("runs", "--store", "nonsense://x"),
+        ("runs", "--status", "nonsense"),
+        ("run", "shop.py:tools", "x", "--model", "nobody:none"),
+        ("run", "shop.py:tools", "x", "--model", "broken.py:model"),
+        ("run", "shop.py:tools", "x", "--model", "shop.py:proxy.model"),
+        ("run", "shop.py:tools", "x", "--model", "shop.py:tools"),
+        ("run", "shop.py:tools", "x", "--model", "shop.py:model", "--policy", "none.cedar"),
     ],
 )
 def test_what_does_not_exist_is_wrong_use_and_is_named(shop, run, line):
@@ -166,3 +180,92 @@ def test_what_does_not_exist_is_wrong_use_and_is_named(shop, run, line):
     assert done.exit_code == ExitCode.WRONG_USE
     assert done.stderr.startswith("callgate: ")
     assert "Traceback" not in done.stderr
+
+
+def writing(content: bytes) -> str:
+    """Give an editor that leaves this."""
+    return f"""{sys.executable} -c "import sys; open(sys.argv[1], 'wb').write(bytes({list(content)}))\""""
+
+
+EDITORS = {
+    "none": "",
+    "not there": "/no/such/editor",
+    "badly quoted": "vi '",
+    "failing": "false",
+    "removing the file": "rm",
+    "leaving no JSON": writing(b"{"),
+    "leaving no object": writing(b"[]"),
+    "leaving no text": writing(bytes([255, 254])),
+    "leaving too much": writing(b"[" * 20_000),
+    "leaving a mask": writing(b'{"amount": [{"x": "**********"}]}'),
+}
+
+
+@pytest.mark.parametrize("editor", EDITORS)
+def test_an_editor_that_fails_or_leaves_what_is_no_object_decides_nothing(shop, run, monkeypatch, editor):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", EDITORS[editor])
+    run(*RUN, "--no-ask")
+    done = run("approvals", "edit", pending(run)["id"], "shop.py:tools", "--policy", "policy.toml")
+    assert done.exit_code == ExitCode.WRONG_USE
+    assert done.stderr.startswith("callgate: ")
+    assert pending(run)["state"] == "pending"
+
+
+def test_the_log_is_shown_wherever_the_option_stands(shop, run):
+    log = logging.getLogger("callgate")
+    for words in (("--log", *RUN, "--no-ask"), (*RUN, "--no-ask", "--log")):
+        before = list(log.handlers)
+        assert run(*words).exit_code == 5
+        added = [each for each in log.handlers if each not in before]
+        assert any(type(each) is logging.StreamHandler for each in added)
+        for each in added:
+            log.removeHandler(each)
+    for words in (
+        ("resume", "none", "shop.py:tools", "--model", "shop.py:model", "--log"),
+        ("workflow", "run", "a", "b", "--log"),
+    ):
+        assert "No such option" not in run(*words).stderr
+
+
+def test_a_policy_of_cedar_is_loaded_too(shop, run):
+    (shop / "policy.cedar").write_text("permit (principal, action, resource);")
+    done = run(*(part if part != "policy.toml" else "policy.cedar" for part in RUN), "--no-ask")
+    assert (done.exit_code, done.stdout.strip()) == (0, "all done")
+
+
+def test_a_store_of_a_newer_release_is_refused_by_every_command(shop, run):
+    run(*RUN, "--no-ask")
+    with sqlite3.connect(shop / "callgate.db") as database:
+        database.execute("UPDATE callgate_schema SET version_num = '9999'")
+    database.close()
+    resume = ("resume", "r", "shop.py:tools", "--model", "shop.py:model")
+    for words in (RUN, ("runs",), ("approvals", "list"), ("log",), ("log", "verify"), resume):
+        done = run(*words)
+        assert done.exit_code == ExitCode.WRONG_USE, words
+        assert "Traceback" not in done.stderr
+        assert "newer" in done.stderr
+
+
+EVIL = "\x1b]0;owned\x07\x9b2J\u202egnihtyna\r"
+
+
+def test_nothing_that_a_model_or_a_tool_says_reaches_the_terminal_as_a_command_of_it(shop, run):
+    evil = TOOLS.replace("import ToolCall, tool", "import ToolCall, ToolError, tool")
+    evil = evil.replace("return number", f"raise ToolError({EVIL!r})").replace("amount: int)", "amount: int, note: str = '')")
+    evil = evil.replace('{"amount": 5}, "b"', f'{{"amount": 5, "note": {EVIL!r}}}, "b" + {EVIL!r} + chr(10) + "2030 forged"')
+    (shop / "evil.py").write_text(evil)
+    done = run(*(word.replace("shop.py", "evil.py") for word in RUN), "--no-ask", "--thread", EVIL)
+    assert done.exit_code == 5
+    found = pending(run)
+    assert found["call_id"].startswith(f"b{EVIL}"), "programs read what it is"
+    said = [done, run("approvals", "list"), run("approvals", "show", found["id"]), run("approvals", "list", "--json")]
+    said += [run("approvals", "deny", found["id"], "--by", EVIL, "--reason", EVIL), run("approvals", "approve", found["id"])]
+    said += [run("log"), run("log", "--json"), run("runs"), run("runs", "--json"), run("approvals", "show", EVIL)]
+    said += [run("list", f"evil.py:{EVIL}"), run("resume", EVIL, "shop.py:tools", "--model", "shop.py:model")]
+    for done in said:
+        text = done.stdout + done.stderr
+        assert not set(text) & set("\x1b\x07\x9b\u202e\r"), text
+    log = run("log").stdout.splitlines()
+    assert len(log) == len(run("log", "--json").stdout.splitlines())
+    assert not any(each.startswith("2030") for each in log)
