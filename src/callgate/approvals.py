@@ -46,13 +46,17 @@ def check_decision(decision: object) -> Decided:
     """Give back a decision that is one.
 
     Raises:
-        UsageError: it is something else, or does not say by whom; nothing was decided.
+        UsageError: it is something else, does not say by whom, or a part of it is of another type; nothing was decided.
     """
     if not isinstance(decision, Approve | Deny | Edit):
         raise UsageError(f"a decision is Approve(by=…), Deny(by=…) or Edit(by=…, arguments=…), not {type(decision).__name__}")
     by = cast("object", decision.by)
     if not isinstance(by, str) or not by:
         raise UsageError(f"a decision says by whom: by= must be a text that is not empty, not {by!r}")
+    if isinstance(decision, Deny) and not isinstance(cast("object", decision.reason), str):
+        raise UsageError(f"reason= must be a text, not {type(decision.reason).__name__}")
+    if isinstance(decision, Edit) and not isinstance(cast("object", decision.arguments), str | Mapping):
+        raise UsageError(f"arguments= must be JSON text or a mapping, not {type(decision.arguments).__name__}")
     if isinstance(decision, Approve) and decision.remember not in {None, "run", "caller"}:
         raise UsageError(f'remember= must be "run", "caller" or None, not {decision.remember!r}')
     return decision

@@ -105,6 +105,26 @@ class Profile:
         return [tool for tool in tools if wanted is None or any(matches(pattern, tool.name) for pattern in wanted)]
 
 
+def _read(name: str, kept: str) -> Profile:
+    try:
+        return _named(name, Profile.of(_table(json.loads(kept))))
+    except (ValueError, RecursionError, UsageError) as error:
+        said = error.user_message if isinstance(error, UsageError) else "it is no JSON"
+        raise UsageError(f"the profile {name!r} that is kept is damaged: {said}") from error
+
+
+def _table(facts: object) -> Mapping[str, Any]:
+    if not isinstance(facts, Mapping):
+        raise UsageError(f"it is no table but {type(facts).__name__}")
+    return cast("Mapping[str, Any]", facts)
+
+
+def _named(name: str, profile: Profile) -> Profile:
+    if profile.name != name:
+        raise UsageError(f"the profile kept as {name!r} says that it is {profile.name!r}: give it one name")
+    return profile
+
+
 def load_policy(file: str) -> RulePolicy | CedarPolicy:
     """Load a policy from a file: Cedar's language where its name ends with `.cedar`, TOML rules otherwise.
 
@@ -127,6 +147,8 @@ def _check(profile: Profile) -> None:
     listed = isinstance(tools, list | tuple) and all(isinstance(each, str) for each in cast("list[object]", tools))
     if tools is not None and not listed:
         raise UsageError(f"tools of profile {name!r} must be a list of names or globs, not {tools!r}")
+    if not isinstance(cast("object", profile.limits), Limits):
+        raise UsageError(f"limits of profile {name!r} must be Limits(…), not {type(profile.limits).__name__}")
     settings = cast("object", profile.settings)
     if not isinstance(settings, Mapping):
         raise UsageError(f"settings of profile {name!r} must be a table, not {type(settings).__name__}")
@@ -160,12 +182,17 @@ class ProfileStore:
         """Keep a profile, in the place of one of that name.
 
         Raises:
-            UsageError: it names a tool that there is not, or there is no store to put it into; nothing was kept.
+            UsageError: it names a tool that there is not, holds what JSON does not, or there is no store to put it into;
+                nothing was kept.
         """
         self._check_tools(profile)
         if self._store is None:
             raise UsageError("this ProfileStore only reads: make it with store=…")
-        await self._store.put_profile(profile.name, json.dumps(profile.facts()))
+        try:
+            kept = json.dumps(profile.facts(), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"profile {profile.name!r} cannot be kept: its settings hold what JSON does not") from error
+        await self._store.put_profile(profile.name, kept)
 
     async def get(self, name: str) -> Profile:
         """Give a profile; the store's goes before a file's.
@@ -175,7 +202,7 @@ class ProfileStore:
             UsageError: it names a tool that there is not, or cannot be read.
         """
         kept = None if self._store is None else await self._store.profile(name)
-        profile = self._from_file(name) if kept is None else Profile.of(json.loads(kept))
+        profile = self._from_file(name) if kept is None else _read(name, kept)
         if profile is None:
             known = ", ".join(await self.names()) or "none"
             raise NotFoundError("profile", name, f"known are {known}")
@@ -205,9 +232,11 @@ class ProfileStore:
             return None
         try:
             facts = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"{file.name} is no TOML: {error}") from error
-        return Profile.of({"name": name, **facts})
+        except OSError as error:
+            raise UsageError(f"{file.name} cannot be read: {type(error).__name__}") from error
+        return _named(name, Profile.of({"name": name, **facts}))
 
     def _check_tools(self, profile: Profile) -> None:
         names = [tool.name for tool in self._registry.list()]

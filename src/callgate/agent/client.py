@@ -1,7 +1,7 @@
 """`LLMClient`: run a prepared call, watch it, resume it, stop it. Source: contract rows L1, A3 to A5."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from callgate.agent.events import AgentEvent
 from callgate.agent.hooks import OpenRun, RunHooks
@@ -10,7 +10,7 @@ from callgate.agent.model_layer import as_model
 from callgate.agent.prepared import PreparedCall
 from callgate.agent.run import Run
 from callgate.approvals import Decided, check_decision
-from callgate.errors import ConflictError
+from callgate.errors import ConflictError, UsageError
 from callgate.gate.stored_runs import StoredRuns, entered
 from callgate.gate.telling import told_by
 
@@ -131,6 +131,8 @@ class LLMClient:
         tell: Callable[[AgentEvent], None],
     ) -> Loop:
         given = {approval_id: check_decision(decision) for approval_id, decision in (decisions or {}).items()}
+        if message is not None and not isinstance(cast("object", message), str):
+            raise UsageError(f"a message is a text, not {type(message).__name__}")
         run = await hooks.load(run_id)
         StoredRuns.check_not_over(run.record)
         loop = self._loop(run, hooks, tell)

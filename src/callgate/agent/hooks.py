@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from callgate.agent.model_layer import OfferedTool, dump_messages, open_calls, user_message
 from callgate.agent.prepared import PreparedCall
 from callgate.agent.state import CallState, RunState, StoredLimits
@@ -16,7 +18,7 @@ from callgate.approvals import Decided, check_decision
 from callgate.diagnostics import DiagnosticEvent, ToolProgress
 from callgate.errors import NotFoundError, UsageError
 from callgate.gate import Gate, Outcome, PlaceKeywords
-from callgate.gate.stored_runs import StoredRuns, checked_state
+from callgate.gate.stored_runs import StoredRuns, checked_state, refused
 from callgate.profiles import Profile, load_policy
 from callgate.signals import AbortSignal
 from callgate.store.records import RunRecord, RunStatus
@@ -133,7 +135,10 @@ class _GateHooks(RunHooks):
         if prepared.gate is not self._gate:
             raise UsageError("the run was prepared with another gate than these hooks have: use one gate for both")
         profile = await prepared.resolved()
-        state = _new_state(prepared, profile)
+        try:
+            state = _new_state(prepared, profile)
+        except ValidationError as error:
+            raise refused(error) from None
         self._gate_of(state)
         tools = tuple({tool.name: tool for tool in (*self._tools, *prepared.tools)}.values())
         record = await self._runs.begin(state, caller=state.subject, name=state.profile, thread_id=state.thread_id)

@@ -133,7 +133,7 @@ class Loop:
         """
         waiting = {call.approval_id for call in self.run.state.calls if call.result is None}
         for approval_id in sorted(decisions, key=waiting.__contains__):
-            await self.hooks.decide(self.run, approval_id, decisions[approval_id])
+            await assured(self.hooks.decide(self.run, approval_id, decisions[approval_id]))
 
     async def claim(self) -> None:
         """Take the run over.
@@ -180,9 +180,10 @@ class Loop:
         try:
             async with asyncio.timeout(self.run.remaining_s()):
                 answer = await self._racing_abort(self._answer(question))
-        except TimeoutError:
-            return "the run's time was over before the model had answered"
-        except MODEL_ERRORS as error:
+        except (TimeoutError, *MODEL_ERRORS) as error:
+            if isinstance(error, TimeoutError) and self.run.remaining_s() == 0:
+                return "the run's time was over before the model had answered"
+            _log.warning("run %r: the model did not answer", state.run_id, exc_info=error)
             return f"the model did not answer: {type(error).__name__}"
         await self._take(answer)
         return answer

@@ -86,8 +86,9 @@ def prepare_call(  # noqa: PLR0913 - what a run is made of, keywords most
 
     Raises:
         UsageError: there is neither a prompt nor a history to go on with, a message is none, or an additional tool has the
-            name of a registered one.
+            name of a registered one. What else cannot be is refused when the run begins, and nothing is stored then.
     """
+    _check_parts(prompt, caller, profile)
     if prompt is None and not messages:
         raise UsageError("a run needs a prompt, or messages to go on with")
     history = adopted(messages)
@@ -112,3 +113,12 @@ def prepare_call(  # noqa: PLR0913 - what a run is made of, keywords most
         user_context=user_context,
         dry_run=dry_run,
     )
+
+
+def _check_parts(prompt: object, caller: object, profile: object) -> None:
+    if prompt is not None and not isinstance(prompt, str):
+        raise UsageError(f"a prompt is a text, not {type(prompt).__name__}; put files and images into messages=")
+    if type(caller) is not Caller:
+        raise UsageError(f"caller= must be Caller(subject, roles), not {type(caller).__name__}")
+    if profile is not None and not isinstance(profile, Profile | str):
+        raise UsageError(f"profile= must be a Profile or the name of one, not {type(profile).__name__}")

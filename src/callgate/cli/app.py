@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import IntEnum
 from importlib.metadata import version
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich.console import Console
@@ -183,10 +183,9 @@ def _checked(target: str) -> tuple[list[Finding], int]:
 
 
 def _dialect(name: str) -> Dialect:
-    found = next((dialect for dialect in DIALECTS if dialect == name), None)
-    if found is None:
+    if name not in DIALECTS:
         refuse(f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}")
-    return found
+    return cast("Dialect", name)
 
 
 def _rendered(tools: Sequence[Tool[Any, Any]], dialect: Dialect) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from callgate.gate.waiting import assured
 from callgate.signals import AbortSignal
 from callgate.store.records import RunRecord, RunStatus
 
-__all__ = ("OVER", "OpenedRun", "StoredRuns", "StoredState", "checked_state", "entered", "is_stop", "whole")
+__all__ = ("OVER", "OpenedRun", "StoredRuns", "StoredState", "checked_state", "entered", "is_stop", "refused", "whole")
 
 R = TypeVar("R")
 
@@ -87,6 +87,12 @@ class StoredState(BaseModel):
         except ValidationError as error:
             places = ", ".join(".".join(map(str, each["loc"])) or "(all)" for each in error.errors()[:3])
             raise RunStateError(f"the stored run is damaged at {places}") from error
+
+
+def refused(error: ValidationError) -> UsageError:
+    """Say of a run that is to begin where it cannot be what it was given."""
+    places = ", ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_input=False)[:3])
+    return UsageError(f"a run cannot begin like this: {places}")
 
 
 def whole(value: Any) -> Any:

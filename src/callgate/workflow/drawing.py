@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from callgate.workflow.definition import Node, Workflow
+from callgate.workflow.definition import Node, Route, Workflow
 
 __all__ = ("mermaid", "tree")
 
@@ -32,24 +32,28 @@ def tree(workflow: Workflow, path: Sequence[str] = ()) -> str:
     lines = [f"{workflow.id}"]
     drawn: set[str] = set()
     passed = set(path)
-
-    def draw(node: Node, indent: str, label: str) -> None:
+    waiting: list[str | tuple[Node, int, str]] = [(workflow.start, 0, "-> ")]
+    while waiting:  # no recursion: a workflow may be longer than Python's stack is deep
+        each = waiting.pop()
+        if isinstance(each, str):
+            lines.append(each)
+            continue
+        node, depth, label = each
         star = " *" if node.id in passed else ""
         again = node.id in drawn
         said = " (above)" if again else f": {node.description}"
-        lines.append(f"{indent}{label}{node.id}{star}{said}")
-        if again:
-            return
-        drawn.add(node.id)
-        for route in node.routes:
-            when = "" if route.when is None else f"[{_condition(route.when)}] "
-            if route.field is not None:
-                lines.append(f"{indent}    {when}=> {route.field}")
-            else:
-                draw(workflow.nodes[str(route.target)], f"{indent}    ", f"{when}-> ")
-
-    draw(workflow.start, "", "-> ")
+        lines.append(f"{'    ' * depth}{label}{node.id}{star}{said}")
+        if not again:
+            drawn.add(node.id)
+            waiting += reversed([_branch(workflow, route, depth + 1) for route in node.routes])
     return "\n".join(lines)
+
+
+def _branch(workflow: Workflow, route: Route, depth: int) -> str | tuple[Node, int, str]:
+    when = "" if route.when is None else f"[{_condition(route.when)}] "
+    if route.field is not None:
+        return f"{'    ' * depth}{when}=> {route.field}"
+    return workflow.nodes[str(route.target)], depth, f"{when}-> "
 
 
 def _condition(when: object) -> str:

@@ -11,14 +11,16 @@ import inspect
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Self, TypedDict, Unpack, cast
+
+from pydantic import ValidationError
 
 from callgate.approvals import Decided, check_decision
 from callgate.errors import ConflictError, NotFoundError, RunPausedError, RunStateError, UsageError, WorkflowError
 from callgate.gate import Gate, Outcome, PlaceKeywords
-from callgate.gate.stored_runs import OVER, StoredRuns, checked_state, entered, is_stop
+from callgate.gate.stored_runs import OVER, StoredRuns, checked_state, entered, is_stop, refused
 from callgate.gate.telling import told_by
 from callgate.gate.waiting import assured
 from callgate.policy import AllowAll
@@ -181,7 +183,7 @@ class Engine:
             if of_run != run_id and not of_run.startswith(f"{run_id}/"):
                 raise NotFoundError("approval", approval_id, f"run {run_id!r} has no call that waits for it")
         for approval_id, decision in decisions.items():
-            await gate.record(approval_id, decision)
+            await assured(gate.record(approval_id, decision))
 
     async def stop(self, run_id: str, /, *, reason: str = "it was stopped") -> None:
         """End a run for good, wherever it is: an engine that is at it elsewhere ends at its next node.
@@ -212,6 +214,8 @@ class Engine:
     async def _begin(self, state: object, place: RunKeywords, tell: Tell) -> _Open:
         workflow, runs = self._workflow, self._runs()
         caller = place.get("caller") or _ANYBODY
+        if type(caller) is not Caller:
+            raise UsageError(f"caller= must be Caller(subject, roles), not {type(caller).__name__}")
         given = state
         if workflow.state is not None and not isinstance(state, Mapping):
             given = cast("object", workflow.state.dump_python(state))
@@ -219,17 +223,20 @@ class Engine:
             plain = patched(workflow, {}, given)
         except PatchError as error:
             raise UsageError(f"workflow {workflow.id!r} cannot begin: {error}") from error
-        stored = WorkflowState(
-            run_id=place.get("run_id") or f"run_{secrets.token_hex(10)}",
-            workflow=workflow.id,
-            digest=workflow.digest,
-            subject=caller.subject,
-            roles=list(caller.roles),
-            thread_id=place.get("thread_id"),
-            state=plain,
-            node=workflow.start.id,
-            ends_at=None if self._limits.time_s is None else time.time() + self._limits.time_s,
-        )
+        try:
+            stored = WorkflowState(
+                run_id=place.get("run_id") or f"run_{secrets.token_hex(10)}",
+                workflow=workflow.id,
+                digest=workflow.digest,
+                subject=caller.subject,
+                roles=list(caller.roles),
+                thread_id=place.get("thread_id"),
+                state=plain,
+                node=workflow.start.id,
+                ends_at=None if self._limits.time_s is None else time.time() + self._limits.time_s,
+            )
+        except ValidationError as error:
+            raise refused(error) from None
         record = await runs.begin(stored, caller=caller.subject, name=workflow.id, thread_id=stored.thread_id)
         return _Open(stored, record, tell, place.get("signal"), place.get("user_context"))
 
@@ -363,7 +370,7 @@ class Engine:
         runtime, view = self._runtime(run, node), seen(self._workflow, run.state.state)
         tools = runtime.tools
         try:
-            patch = await _called(node, view, runtime)
+            patch = await _unless_aborted(_called(node, view, runtime), tools, run.signal)
         except BaseException as end:
             await tools.settle(stop=isinstance(end, asyncio.CancelledError))
             if tools.pending and _may_wait(end) and not is_stop(end, run.signal):
@@ -435,6 +442,34 @@ async def _called(node: Node, view: Any, runtime: Runtime) -> object:
         return await node.run(view, runtime)
     answer = await asyncio.to_thread(node.run, view, runtime)
     return await answer if inspect.isawaitable(answer) else answer
+
+
+async def _unless_aborted(work: Coroutine[Any, Any, object], tools: NodeTools, signal: AbortSignal | None) -> object:
+    """Do a node's work, no longer than until its run is aborted: its calls end by themselves then, and it is cancelled.
+
+    Raises:
+        BaseException: the signal's reason, whatever the node makes of it.
+    """
+    if signal is None:
+        return await work
+    loop, aborted = asyncio.get_running_loop(), asyncio.Event()
+    task, heard = asyncio.ensure_future(work), asyncio.ensure_future(aborted.wait())
+    deafen = signal.add_listener(lambda: cast("None", loop.call_soon_threadsafe(aborted.set)))
+    try:
+        await asyncio.wait((task, heard), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        await tools.settle()
+    finally:
+        deafen()
+        heard.cancel()
+        if not task.done():
+            task.cancel()
+            await assured(asyncio.wait((task,)))
+    if not task.cancelled():
+        task.exception()  # what the node made of it is nobody's result
+    signal.raise_if_aborted()
+    raise AssertionError("it was heard that the signal was given")
 
 
 def _may_wait(end: BaseException) -> bool:

@@ -14,7 +14,10 @@ from callgate import (
     Approve,
     Caller,
     ConflictError,
+    Deny,
+    Edit,
     Gate,
+    NotFoundError,
     PolicyError,
     RunStateError,
     StoreError,
@@ -25,7 +28,7 @@ from callgate import (
 )
 from callgate.agent import LLMClient, RunState, create_run_hooks, prepare_call
 from callgate.policy import RulePolicy
-from callgate.profiles import Limits, Profile
+from callgate.profiles import Limits, Profile, ProfileStore
 from callgate.store import MemoryStore, SQLStore
 from callgate.testing import scripted_model
 
@@ -465,6 +468,80 @@ async def test_an_abort_before_the_first_step_ends_the_run_without_a_request(wor
         )
     assert asked == []
     assert (await world.stored())[0].status == "stopped"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prompt": 5},
+        {"prompt": b"go"},
+        {"run_id": 5},
+        {"thread_id": 5},
+        {"caller": "alice"},
+        {"instructions": 5},
+        {"settings": {"x": object()}},
+        {"settings": {5: 1}},
+        {"profile": 5},
+        {"profile": Profile(name="p", settings={"x": object()})},
+    ],
+    ids=repr,
+)
+async def test_a_run_that_cannot_be_is_refused_before_anything_is_stored(world, wrong):
+    with pytest.raises(UsageError):
+        await world.run("done", **wrong)
+    assert await world.store.runs() == []
+
+
+@pytest.mark.parametrize("message", [5, b"x"])
+async def test_a_message_that_is_no_text_is_refused_and_the_run_waits_on(world, message):
+    await world.run(STEP, "done")
+    with pytest.raises(UsageError):
+        await world.resume(STEP, "done", message=message)
+    assert (await world.stored())[0].status == "paused"
+
+
+async def test_a_time_out_of_the_models_own_is_no_deadline_of_the_run(world, caplog):
+    async def slow(messages, info):
+        raise TimeoutError("secret")
+        yield ""
+
+    run = await LLMClient(FunctionModel(stream_function=slow)).run(world.prepared(), create_run_hooks(world.gate))
+    assert (run.status, run.error) == ("failed", "the model did not answer: TimeoutError")
+    assert "secret" in caplog.text, "what the provider said is for whoever runs the program"
+
+
+@pytest.mark.parametrize("kept", ["{", "[]", '{"name": "p", "unknown": 1}', '{"name": "other"}', "[" * 100_000])
+async def test_a_kept_profile_that_is_damaged_is_refused_by_its_name(world, kept):
+    await world.store.put_profile("p", kept)
+    with pytest.raises(UsageError, match="'p'"):
+        await world.run("done", profile="p")
+
+
+@pytest.mark.parametrize("name", ["\0", "..", "../p", "a/b", "", "folder", "unreadable", "q"])
+async def test_a_profile_of_a_folder_with_an_odd_name_is_not_found_or_refused(world, tmp_path, name):
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "q.toml").write_text('name = "other"')
+    (tmp_path / "unreadable.toml").symlink_to(tmp_path / "unreadable.toml")
+    with pytest.raises((NotFoundError, UsageError)):
+        await ProfileStore(world.gate.registry, folder=tmp_path).get(name)
+
+
+@pytest.mark.parametrize("wrong", [{"limits": {"steps": 1}}, {"settings": {"x": object()}}, {"settings": {"x": float("nan")}}])
+async def test_a_profile_that_cannot_be_kept_is_refused(world, wrong):
+    with pytest.raises(UsageError):
+        await ProfileStore(world.gate.registry, store=world.store).put(Profile(name="p", **wrong))
+    assert await world.store.profiles() == {}
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [Edit(by="bob", arguments=None), Edit(by="bob", arguments=5), Deny(by="bob", reason=5), Deny(by="bob", reason=None)],
+)
+async def test_a_decision_with_parts_that_are_none_decides_nothing(world, decision):
+    run = await world.run(STEP, "done")
+    with pytest.raises(UsageError):
+        await world.resume(STEP, "done", decisions={run.pending[0].approval_id: decision})
+    assert (await world.gate.approval(run.pending[0].approval_id)).state == "pending"
 
 
 # ── histories that are handed in ─────────────────────────────────────────────────────────────────────────────────────────

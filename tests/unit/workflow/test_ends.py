@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from dataclasses import replace
 from typing import TypedDict
@@ -9,6 +10,8 @@ from typing import TypedDict
 import pytest
 
 from callgate import (
+    AbortController,
+    AbortedError,
     Approve,
     Caller,
     ConflictError,
@@ -27,9 +30,9 @@ from callgate import (
 from callgate.agent import LLMClient
 from callgate.policy import AllowAll
 from callgate.profiles import Profile
-from callgate.store import MemoryStore, SQLStore
+from callgate.store import JournalFilter, MemoryStore, SQLStore
 from callgate.testing import scripted_model
-from callgate.workflow import Engine, Node, WorkflowLimits, agent_runner, define_workflow, route
+from callgate.workflow import Engine, Node, WorkflowLimits, agent_runner, define_workflow, route, tree
 
 ALICE = Caller("alice")
 
@@ -386,6 +389,73 @@ async def test_agents_that_run_side_by_side_go_on_as_themselves_in_whatever_orde
     assert len(await world.gate.approvals()) == 2
     await approve_all(world)
     assert await engine.resume("r") == {"first": "first", "second": "second"}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_abort_ends_a_node_that_waits_for_something_else_than_a_tool(world, plain):
+    begun, on, controller = threading.Event(), threading.Event(), AbortController()
+
+    async def waiting(state, runtime):
+        begun.set()
+        await asyncio.Event().wait()
+
+    def blocked(state, runtime):
+        begun.set()
+        on.wait(10)
+        runtime.tools.invoke_blocking("look", {})
+
+    run = world.engine(blocked if plain else waiting).run({}, run_id="r", signal=controller.signal)
+    going = asyncio.ensure_future(run)
+    await asyncio.to_thread(begun.wait, 10)
+    controller.abort(ZeroDivisionError("enough"))
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(going, 10)
+    on.set()
+    record = await world.store.run("r")
+    assert (record.status, json.loads(record.state)["error"]) == ("stopped", "the run was aborted")
+    assert world.ran == []
+
+
+async def test_an_abort_ends_the_calls_of_a_node_as_aborted_ones(world):
+    controller, begun = AbortController(), asyncio.Event()
+
+    @tool(kind="read")
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def hanging(state, runtime):
+        try:
+            await runtime.tools.invoke("hang")
+        except BaseException:
+            await runtime.tools.invoke("hang")
+
+    gate = Gate(ToolRegistry([hang]), policy=AllowAll(), store=world.store)
+    going = asyncio.ensure_future(world.engine(hanging, gate).run({}, run_id="r", signal=controller.signal))
+    await begun.wait()
+    controller.abort("enough")
+    with pytest.raises(AbortedError, match="enough"):
+        await asyncio.wait_for(going, 10)
+    records, _ = await world.store.records(JournalFilter(run_id="r"))
+    assert [record.status for record in records if record.event == "finished"] == ["aborted"]
+
+
+@pytest.mark.parametrize("wrong", [{"run_id": 5}, {"thread_id": 5}, {"caller": "alice"}])
+async def test_a_run_for_nobody_or_of_no_name_is_refused(world, wrong):
+    async def done(state, runtime):
+        return {"answer": 1}
+
+    with pytest.raises(UsageError):
+        await world.engine(done).run({}, **wrong)
+    assert await world.store.runs() == []
+
+
+def test_a_workflow_of_any_length_is_drawn():
+    nodes = [
+        Node(id=f"n{n}", description="", run=nothing, routes=[route.to(f"n{n + 1}")], starts_round=n == 0) for n in range(1500)
+    ]
+    nodes.append(Node(id="n1500", description="", run=nothing, routes=[route.deliver("answer")]))
+    assert tree(define_workflow("w", nodes)).count("\n") > 1500
 
 
 async def asks(state):
