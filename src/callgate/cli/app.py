@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import IntEnum
 from importlib.metadata import version
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -185,7 +185,7 @@ def _checked(target: str) -> tuple[list[Finding], int]:
 def _dialect(name: str) -> Dialect:
     if name not in DIALECTS:
         refuse(f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}")
-    return cast("Dialect", name)
+    return name
 
 
 def _rendered(tools: Sequence[Tool[Any, Any]], dialect: Dialect) -> list[dict[str, Any]]:
