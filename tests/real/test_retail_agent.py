@@ -40,7 +40,7 @@ async def go():
     while True:
         for waiting in await gate.approvals():
             await gate.record(waiting.id, Approve(by="manager"))
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.01)
 asyncio.run(go())
 """
 

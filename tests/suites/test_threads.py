@@ -487,16 +487,18 @@ def test_no_slot_leaks_however_calls_end_and_in_whatever_order(limit, ends, orde
             task = asyncio.create_task(registry.answer("work", raw, signal=controller.signal, options=options))
             calls.append((how, task, controller))
         order.shuffle(calls)
-        for how, task, controller in calls:
-            for _ in range(order.randint(0, 3)):
-                await asyncio.sleep(0)
-            if how == "abort":
-                controller.abort()
-            elif how == "cancel":
-                task.cancel()
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*(task for _, task, _ in calls), return_exceptions=True)
-        stop.set()
+        try:
+            for how, task, controller in calls:
+                for _ in range(order.randint(0, 3)):
+                    await asyncio.sleep(0)
+                if how == "abort":
+                    controller.abort()
+                elif how == "cancel":
+                    task.cancel()
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*(task for _, task, _ in calls), return_exceptions=True)
+        finally:
+            stop.set()  # also where an example ends early, with nothing left to draw: each late body would hold it for 5 s
         await until_async(lambda: at_rest(registry, "work"))
 
     asyncio.run(run())
