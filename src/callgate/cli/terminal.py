@@ -39,6 +39,7 @@ FAILED: Final = 4
 PAUSED: Final = 5
 INTERRUPTED: Final = 130
 _LONGEST: Final = 500
+_PATIENCE_S: Final = 5.0
 
 
 class Beginning(TypedDict):
@@ -98,8 +99,21 @@ def _go(gate: Gate, client: LLMClient, stream: AsyncGenerator[AgentEvent, None],
         except CallgateError as error:
             refuse(error.user_message)
         finally:
-            runner.run(gate.aclose())
+            runner.run(_closed(gate))
     _report(ended, console)
+
+
+async def _closed(gate: Gate) -> None:
+    """Close a gate when what a second Ctrl-C has left is over: until then its ends are still to be stored."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        done, _ = await asyncio.wait(left, timeout=_PATIENCE_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # the run is stored; what ended it was the person's own doing
+    await gate.aclose()
 
 
 async def _decided(gate: Gate, client: LLMClient, run_id: str, decisions: dict[str, Decided], console: Console) -> Run:

@@ -24,6 +24,17 @@ async def hang() -> None:
     await asyncio.Event().wait()
 
 
+@tool(kind="read")
+async def cling() -> None:
+    """Take a while to end."""
+    print("it begins", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        print("it is cancelled", flush=True)
+        await asyncio.sleep(0.5)
+
+
 @tool(kind="write")
 async def pay(amount: int) -> str:
     """Pay."""
@@ -35,7 +46,8 @@ paying = scripted_model([ToolCall("pay", {"amount": 5}, "a"), ToolCall("pay", {"
 one = scripted_model(ToolCall("pay", {"amount": 5}, "a"), "all done")
 evil = scripted_model(Says("\\x1b]0;owned\\x07 hello\\x9b2J", (ToolCall("pay", {"amount": 5}, "a"),)), "all done")
 hanging = scripted_model(ToolCall("hang", {}, "a"))
-tools = [hang, pay]
+clinging = scripted_model([ToolCall("cling", {}, "a"), ToolCall("hang", {}, "b")])
+tools = [hang, cling, pay]
 '''
 PATIENCE_S = 40
 
@@ -116,6 +128,7 @@ def terminal(tmp_path):
         opened.append(Terminal(tmp_path, *words, **environment))
         return opened[-1]
 
+    open_one.folder = tmp_path
     yield open_one
     for each in opened:
         if each.process.poll() is None:
@@ -160,14 +173,21 @@ def test_a_pause_at_the_second_question_lets_the_first_decision_stand(terminal):
 
 
 def test_ctrl_c_while_a_tool_runs_stops_the_run(terminal):
-    person = terminal("hanging", "--policy", "")
-    person.process.kill()
-    (person.folder / "all.toml").write_text('default = "allow"\n')
+    (terminal.folder / "all.toml").write_text('default = "allow"\n')
     person = terminal("hanging", "--policy", "all.toml").sees("→ hang")
     until = time.monotonic() + PATIENCE_S
     while not (person.folder / "hanging").exists() and time.monotonic() < until:
         time.sleep(0.01)
     assert person.types("\x03").ends() == 130
+    status, state = person.run()
+    assert (status, state["calls"]) == ("stopped", [])
+
+
+def test_a_second_ctrl_c_while_the_first_one_stops_the_run_does_no_harm(terminal):
+    (terminal.folder / "all.toml").write_text('default = "allow"\n')
+    person = terminal("clinging", "--policy", "all.toml").sees("it begins")
+    person.types("\x03").sees("it is cancelled").types("\x03")
+    assert person.ends() == 130
     status, state = person.run()
     assert (status, state["calls"]) == ("stopped", [])
 
