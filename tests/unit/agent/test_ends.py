@@ -484,7 +484,18 @@ async def test_an_abort_before_the_first_step_ends_the_run_without_a_request(wor
         {"profile": 5},
         {"profile": Profile(name="p", settings={"x": object()})},
     ],
-    ids=repr,
+    ids=[
+        "prompt",
+        "prompt of bytes",
+        "run_id",
+        "thread_id",
+        "caller",
+        "instructions",
+        "settings",
+        "settings without names",
+        "profile",
+        "settings of the profile",
+    ],
 )
 async def test_a_run_that_cannot_be_is_refused_before_anything_is_stored(world, wrong):
     with pytest.raises(UsageError):
