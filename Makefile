@@ -14,7 +14,7 @@ demo: $(READY)
 	$(PY) -m examples.shop
 
 test: $(READY)
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 check: $(READY)
 	$(PY) -m ruff check .
