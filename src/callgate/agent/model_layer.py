@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
+from warnings import catch_warnings, simplefilter
 
 from pydantic import ValidationError
 from pydantic_ai.direct import model_request_stream
@@ -166,7 +167,7 @@ def _is_unfinished(response: ModelResponse) -> bool:
     """Tell whether a stream ended properly as far as the network goes, and still before the answer did."""
     if response.finish_reason is not None:
         return False
-    return response.state == "incomplete" or response.provider_name in _ENDS_WITH_A_REASON
+    return response.state != "complete" or response.provider_name in _ENDS_WITH_A_REASON
 
 
 def _storable(response: ModelResponse) -> ModelResponse:
@@ -353,6 +354,7 @@ def adopted(messages: Sequence[object]) -> list[ModelMessage]:
         if not isinstance(message, ModelRequest | ModelResponse):
             raise UsageError(f"a message is a ModelRequest or a ModelResponse of pydantic-ai, not {type(message).__name__}")
     history = cast("list[ModelMessage]", list(messages))
+    _check_storable(history)
     answered: list[ModelMessage] = []
     missing: list[ToolReturnPart] = []
     for place, message in enumerate(history):
@@ -366,6 +368,15 @@ def adopted(messages: Sequence[object]) -> list[ModelMessage]:
         used = set(open_calls(answered[:-1])[1])
         answered[-1] = with_ids(_storable(last), free_ids(_answer_of(last).calls, "0", used))
     return answered
+
+
+def _check_storable(history: Sequence[ModelMessage]) -> None:
+    try:
+        with catch_warnings():
+            simplefilter("error")  # the model layer warns of a part that is none, and writes it all the same
+            load_messages(dump_messages(history))
+    except (ValueError, TypeError, RecursionError, RunStateError, UserWarning) as error:
+        raise UsageError("the messages hold what cannot be stored: parts are those of pydantic-ai, with JSON in them") from error
 
 
 def _results_behind(history: Sequence[ModelMessage], place: int) -> set[str]:

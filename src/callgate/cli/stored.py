@@ -38,8 +38,11 @@ STATUSES: tuple[str, ...] = get_args(RunStatus)
 
 
 def who(by: str | None) -> str:
-    """Name who decides."""
-    return by or getpass.getuser()
+    """Name who decides: the user of this process, by number where the system has no name for them."""
+    try:
+        return by or getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f"user {os.getuid()}" if hasattr(os, "getuid") else "user"
 
 
 def _moment(at: float | None) -> str:

@@ -278,17 +278,21 @@ class StoredRuns:
         if record.status not in OVER:
             return
         try:
-            if record.status == "stopped":
-                await self._withdraw(record.id)
+            await self._withdraw(record)
             await self.gate.end_run(record.id)
         except StoreError as error:  # the run is over all the same
             _log.warning("the store kept what a run that is over had left: %s", type(error).__name__)
 
-    async def _withdraw(self, run_id: str) -> None:
-        """Let the requests of a run that was stopped expire: what they ask for is not to run any more."""
-        store = self.gate.store
-        for approval in await store.approvals(state="pending", run_id=run_id):
-            await store.decide(replace(approval, state="expired", decided_at=time.time()))
+    async def _withdraw(self, record: RunRecord) -> None:
+        """Let the requests of a run that is over expire: what they ask for is not to run any more.
+
+        A workflow has those of the agents' runs within it as well, whose ids begin with its own.
+        """
+        store, within = self.gate.store, f"{record.id}/"
+        alone = record.kind == "agent"
+        for approval in await store.approvals(state="pending", run_id=record.id if alone else None):
+            if alone or approval.run_id == record.id or (approval.run_id or "").startswith(within):
+                await store.decide(replace(approval, state="expired", decided_at=time.time()))
 
 
 def _elsewhere(record: RunRecord) -> ConflictError:

@@ -79,7 +79,7 @@ class NodeTools:
             ToolError: the call was refused, denied, or failed. Nothing else is raised for what a tool does.
             UsageError: the node is over: it has ended, or its run was stopped.
         """
-        outcome = await self.within(self._call(name, arguments))
+        outcome = await self.within(lambda: self._call(name, arguments))
         match outcome:
             case Succeeded():
                 return outcome
@@ -95,7 +95,7 @@ class NodeTools:
         self.told(outcome)
         return outcome
 
-    async def within(self, work: Coroutine[Any, Any, T]) -> T:
+    async def within(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do a call or an agent's run as a part of the node.
 
         Whoever cancels its branch stops it, but not when another branch waits for a person: see `settle`.
@@ -114,11 +114,10 @@ class NodeTools:
                 await assured(asyncio.wait((call,)))
             raise
 
-    async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _unless_over(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self.over:
-            work.close()
             raise UsageError("the node is over, so it can call nothing more: await every call of a node within the node")
-        return await work
+        return await work()
 
     async def settle(self, *, stop: bool = False) -> None:
         """Take no further calls, and wait for those that are under way, so that all ends and requests are known; or stop them.
@@ -183,9 +182,10 @@ class NodeAgent:
         Raises:
             UsageError: no agent was bound: `Engine(…).bind_agent(client)`.
         """
-        if self.runner is None:
+        runner = self.runner
+        if runner is None:
             raise UsageError("bind an agent first: Engine(workflow).bind_agent(LLMClient(…))")
-        return await self.tools.within(self._run(self.runner, prompt))
+        return await self.tools.within(lambda: self._run(runner, prompt))
 
     async def _run(self, runner: AgentRunner, prompt: str) -> Any:
         tools = self.tools

@@ -208,7 +208,7 @@ async def test_a_call_without_arguments_of_an_answer_without_an_end_is_not_run(w
     assert (run.status, world.ran) == ("completed", [0])
 
 
-@pytest.mark.parametrize("facts", [{"state": "incomplete"}, {"provider_name": "anthropic"}])
+@pytest.mark.parametrize("facts", [{"state": "incomplete"}, {"state": "suspended"}, {"provider_name": "anthropic"}])
 async def test_an_answer_that_has_no_end_fails_the_run(world, facts):
     run = await world.run(Given(said(TextPart("half an ans"), ToolCallPart("look", "{}", "a"), **facts)))
     assert (run.status, world.ran) == ("failed", [])

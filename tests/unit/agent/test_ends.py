@@ -599,6 +599,20 @@ async def test_a_history_with_calls_that_were_never_answered_gets_a_result_for_e
     assert world.ran == []
 
 
+@pytest.mark.parametrize(
+    "history",
+    [
+        [asked(USER), said(ToolCallPart("look", {"x": object()}, "a")), asked(ToolReturnPart("look", object(), "a"))],
+        [asked(USER, "text")],
+        [asked(USER), said(object())],
+    ],
+    ids=["a result", "a text", "a part"],
+)
+def test_a_history_that_cannot_be_stored_is_refused(world, history):
+    with pytest.raises(UsageError, match="message"):
+        world.prepared(prompt="go", messages=history)
+
+
 def test_a_history_that_ends_with_an_answer_needs_a_prompt(world):
     with pytest.raises(UsageError, match="prompt"):
         world.prepared(prompt=None, messages=[asked(USER), ModelResponse(parts=[])])

@@ -186,6 +186,39 @@ async def test_a_stopped_run_has_nothing_left_that_somebody_could_approve(world)
     assert world.ran == []
 
 
+async def test_a_request_that_nobody_needs_any_more_cannot_be_approved_when_the_run_is_over(world):
+    tries = []
+
+    async def paying_once(state, runtime):
+        tries.append(1)
+        if len(tries) == 1:
+            await runtime.tools.invoke("pay", {"amount": 1})
+        return {"answer": "free"}
+
+    engine = world.engine(paying_once)
+    with pytest.raises(RunPausedError) as paused:
+        await engine.run({}, run_id="r")
+    assert await engine.resume("r") == "free"
+    with pytest.raises(ConflictError):
+        await world.gate.decide(paused.value.pending[0], Approve(by="bob"))
+    assert world.ran == []
+
+
+async def test_what_an_agent_of_a_stopped_workflow_waits_for_cannot_be_approved_any_more(world):
+    client = LLMClient(scripted_model(ToolCall("pay", {"amount": 1}, "a"), "done"))
+
+    async def asking(state, runtime):
+        await runtime.agent().run("go")
+
+    engine = world.engine(asking).bind_agent(agent_runner(client))
+    with pytest.raises(RunPausedError) as paused:
+        await engine.run({}, run_id="r")
+    await engine.stop("r")
+    with pytest.raises(ConflictError):
+        await world.gate.decide(paused.value.pending[0], Approve(by="bob"))
+    assert world.ran == []
+
+
 async def test_two_gates_of_one_process_are_not_both_at_a_run(world):
     begun, on = asyncio.Event(), asyncio.Event()
 
