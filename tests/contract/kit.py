@@ -12,7 +12,7 @@ import pytest
 from callgate import ToolError, ToolRegistry
 from callgate.diagnostics import DiagnosticContext
 
-PATIENCE_S = 10.0
+PATIENCE_S = 25.0
 """How long a test waits for what must come; only a broken build waits so long."""
 
 

@@ -572,7 +572,7 @@ def test_r7_a_call_in_flight_keeps_its_scope(call, fails):
     happens(begun)
     registry.set_diagnostics(two)
     go_on.set()
-    assert (running.exception(10) is not None) is fails
+    assert (running.exception(PATIENCE_S) is not None) is fails
     assert seen(first) == ["tool.started", "tool.progress", "tool.failed" if fails else "tool.finished"]
     assert seen(second) == []
 

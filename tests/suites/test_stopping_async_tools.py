@@ -21,6 +21,7 @@ from callgate import (
     ToolTimeoutError,
     tool,
 )
+from tests.contract.kit import PATIENCE_S
 
 Body = Callable[[], Awaitable[object]]
 
@@ -290,13 +291,13 @@ async def test_a_stubborn_tool_is_answered_for_on_time_counted_and_recorded_as_l
 
     registry = ToolRegistry([stubborn])
     with pytest.raises(ToolTimeoutError) as caught:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await registry.ainvoke("stubborn")
     assert caught.value.source == "tool"
     assert registry.abandoned() == {"stubborn": 1}
     assert registry.events[0].late_ms is None
     let_go.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while registry.abandoned():
             await asyncio.sleep(0)
     late_ms = registry.events[0].late_ms
@@ -320,7 +321,7 @@ async def test_stubborn_tools_are_refused_once_too_many_still_run() -> None:
     codes = [(await registry.answer("stubborn")).invocation.error_status for _ in range(5)]
     assert codes == [504, 504, 504, 503, 503]
     let_go.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while registry.abandoned():
             await asyncio.sleep(0)
     assert (await registry.answer("stubborn")).is_error is False

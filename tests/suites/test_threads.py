@@ -110,7 +110,7 @@ def test_200_calls_that_hang_are_answered_in_time_and_hold_a_bounded_number_of_t
     began = time.monotonic()
     statuses = collections.Counter(run(registry, CALLS))
     # Far under the 60 s of a single body; a busy machine may take a moment for 200 callers.
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     stop.set()
     ended(counting)
     assert set(statuses) == {503, 504}

@@ -346,7 +346,7 @@ def test_p4_a_tool_that_ignores_its_limit_is_dead_when_the_call_returns(pool, fu
     assert caught.value.limit_s == 0.3
     assert len(left) == 1
     assert not exists(left[0])
-    assert time.monotonic() - begun < 10  # the promise is 0.5 s after the limit; a loaded machine needs more to start
+    assert time.monotonic() - begun < 30  # the promise is 0.5 s after the limit; a loaded machine needs more to start
     assert pool.stats() == PoolStats(idle=0, busy=0, started=1, killed=1)
 
 
