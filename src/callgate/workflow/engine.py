@@ -372,8 +372,11 @@ class Engine:
         try:
             patch = await _unless_aborted(_called(node, view, runtime), tools, run.signal)
         except BaseException as end:
-            await tools.settle(stop=isinstance(end, asyncio.CancelledError))
-            if tools.pending and _may_wait(end) and not is_stop(end, run.signal):
+            stop = isinstance(end, asyncio.CancelledError)
+            await tools.settle(stop=stop)
+            if run.signal is not None and not stop:
+                run.signal.raise_if_aborted()
+            if tools.pending and _may_wait(end):
                 raise NodePaused(tuple(tools.pending)) from end
             raise
         await tools.settle()
