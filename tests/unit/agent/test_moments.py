@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from callgate import Approve, Caller, ConflictError, Gate, ToolCall, ToolContext, ToolRegistry, tool
+from callgate import AbortController, Approve, Caller, ConflictError, Gate, ToolCall, ToolContext, ToolRegistry, tool
 from callgate.agent import LLMClient, RunState, create_run_hooks, prepare_call
 from callgate.policy import RulePolicy
 from callgate.store import MemoryStore, SQLStore
@@ -39,12 +39,14 @@ class World:
         self.gate = Gate(ToolRegistry([look, pay, slow]), policy=RulePolicy.parse(RULES), store=store)
         self.client = LLMClient(scripted_model(STEP, "done"))
 
-    def begun(self):
-        return self.client.run(prepare_call(self.gate, prompt="go", caller=ALICE, run_id="r"), create_run_hooks(self.gate))
+    def begun(self, hooks=None):
+        prepared = prepare_call(self.gate, prompt="go", caller=ALICE, run_id="r")
+        return self.client.run(prepared, hooks or create_run_hooks(self.gate))
 
-    async def resumed(self):
+    async def resumed(self, hooks=None):
         [waiting] = await self.gate.approvals(run_id="r")
-        return await self.client.resume("r", create_run_hooks(self.gate), decisions={waiting.id: Approve(by="bob")})
+        decisions = {waiting.id: Approve(by="bob")}
+        return await self.client.resume("r", hooks or create_run_hooks(self.gate), decisions=decisions)
 
     async def is_whole(self):
         """Check what is stored, and that the run is over or can be gone on with."""
@@ -132,4 +134,25 @@ async def test_a_stream_may_be_left_after_any_event(tmp_path):
         await world.store.aclose()
         if not left:
             return
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_a_run_may_be_aborted_at_any_turn_of_the_loop(resumed):
+    for turns in range(1000):
+        world, controller = World(MemoryStore()), AbortController()
+        if resumed:
+            assert (await world.begun()).status == "paused"
+        hooks = create_run_hooks(world.gate, signal=controller.signal)
+        task = asyncio.ensure_future(world.resumed(hooks) if resumed else world.begun(hooks))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        over = task.done()
+        controller.abort(ZeroDivisionError("enough"))
+        await asyncio.wait([task])
+        await world.is_whole()
+        if over:
+            return
+        if task.exception() is not None:
+            assert isinstance(task.exception(), ZeroDivisionError)
     raise AssertionError("it does not end")
