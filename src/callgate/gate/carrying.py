@@ -26,7 +26,16 @@ from callgate.gate.asking import (
 )
 from callgate.gate.content import KeepContent, content_of_error, content_of_result
 from callgate.gate.gated import End, GatedCall, Unknown
-from callgate.gate.judge import INPUT_RULE, check_approved, checked, decision_for, failed_closed, policy_call, policy_decision
+from callgate.gate.judge import (
+    INPUT_RULE,
+    check_approved,
+    check_offered,
+    checked,
+    decision_for,
+    failed_closed,
+    policy_call,
+    policy_decision,
+)
 from callgate.gate.labels import NO_LABELS, RunLabels
 from callgate.gate.outcomes import Denied, Failed, Outcome, Pending, Succeeded
 from callgate.gate.replay import Past, past_of, replayed
@@ -35,6 +44,7 @@ from callgate.gate.waiting import assured
 from callgate.policy.decision import Decision, PolicyCall, Verdict
 from callgate.policy.protocol import ToolPolicy
 from callgate.registry import Failure, Held, ToolRegistry
+from callgate.registry.judging import Aborted, reason_of
 from callgate.store.protocol import Store
 from callgate.store.records import ApprovalRecord, Refusal
 from callgate.values import ToolResult, digest_of_input
@@ -98,7 +108,7 @@ class Carrier:
     def _guard(self, gated: GatedCall) -> Awaitable[None] | None:
         """Judge a call that was read, and record its start; what has to be waited for is given back."""
         if gated.tools is not None:
-            self.policy.assert_offered_in_step(gated.entry.name, self.registry.offer(gated.tools))
+            check_offered(self.policy, gated.entry.name, self.registry.offer(gated.tools))
         labels = NO_LABELS if gated.run_id is None else self.labels.known(gated.run_id)
         return self._guard_unknown(gated) if labels is None else self._decide(gated, labels)
 
@@ -116,7 +126,9 @@ class Carrier:
 
     async def _wait(self, gated: GatedCall, call: PolicyCall, answer: Awaitable[Decision]) -> None:
         try:
-            decision = await answer
+            decision = await self.registry.in_time(gated, answer)
+        except Aborted:
+            raise
         except Exception as error:  # noqa: BLE001 - the host's own code
             decision = failed_closed(call.tool.name, error)
         waiting = self._judged(gated, call, checked(decision))
@@ -127,6 +139,7 @@ class Carrier:
         tool = call.tool
         if decision.verdict is _ALLOW and not (tool.options.needs_approval or gated.unusual or decision.budgets or self.dry_run):
             return self._start(gated)
+        call = policy_call(gated, call.now, call.labels)  # what the policy may have made of its own is not what runs
         decision = decision_for(gated, call, decision)
         if decision.verdict is _DENY:
             raise ToolDeniedError(tool.name, decision.reason)
@@ -143,6 +156,8 @@ class Carrier:
         return self._start(gated)
 
     def _start(self, gated: GatedCall) -> Awaitable[None] | None:
+        if gated.signal is not None:
+            _check_aborted(gated)
         answer = self.store.start(gated)
         if answer is None:
             gated.started = True
@@ -161,6 +176,7 @@ class Carrier:
         if refusal is not None:
             self._refuse(gated, refusal)
         gated.started = True
+        _check_aborted(gated)
 
     def _refuse(self, gated: GatedCall, refusal: Refusal) -> None:
         """End a call whose start the store did not take.
@@ -340,6 +356,11 @@ class Carrier:
         if not await self._recorded(End(gated, "denied", self.clock(), None, content, approval=approval)):
             return await self._overtaken(gated)
         return Denied(gated.call, error.user_message, error, error.by, error.words)
+
+
+def _check_aborted(gated: GatedCall) -> None:
+    if gated.signal is not None and gated.signal.aborted:
+        raise Aborted(reason_of(gated))
 
 
 def pending_text(approval: ApprovalRecord) -> str:

@@ -157,11 +157,13 @@ class Gate:
         if isinstance(calls, ToolCall):
             raise UsageError("call_many takes a list of calls; for one call use call(…)")
 
-        async def run(call: ToolCall) -> Outcome:
-            return await self.call(call, caller=caller, **place)
-
         tools = place.get("tools")
         offer = None if tools is None else self.registry.offer(tools)
+        if offer is not None:
+            place["tools"] = offer
+
+        async def run(call: ToolCall) -> Outcome:
+            return await self.call(call, caller=caller, **place)
 
         def is_exclusive(call: ToolCall) -> bool:
             tool = self.registry.find(call.name, offer)
@@ -192,12 +194,18 @@ class Gate:
             raise UsageError("a call of a run needs an id: ToolCall(name, arguments, id=…) with run_id=…; call_many gives ids")
         else:
             key = call_key(run_id, call.id)
+        tools = place.get("tools")
+        if tools is not None:  # it is read more than once
+            place["tools"] = self.registry.offer(tools)
         return GatedCall(call, caller, key, self._carrier.keep, place)
 
     async def _through_hooks(self, gated: GatedCall) -> Outcome:
+        reached: list[GatedCall] = []
+
         async def last(call: ToolCall) -> Outcome:
-            gated.reword(call)
-            return await self._carrier.carry(gated)
+            attempt = gated.with_call(call)  # one for each time that a hook goes on: two at once must not share what is judged
+            reached.append(attempt)
+            return await self._carrier.carry(attempt)
 
         seen = HookCall(
             call=gated.call,
@@ -208,7 +216,7 @@ class Gate:
             approval=gated.approval,
         )
         outcome = await through_hooks(self._hooks, seen, last)
-        if not gated.was_read and not isinstance(outcome, Pending):
+        if not reached and not isinstance(outcome, Pending):
             await self._carrier.record_blocked(gated, outcome)
         return outcome
 
@@ -269,6 +277,8 @@ class Gate:
         decision = check_decision(decision)
         approval = await self.approval(approval_id)
         self._check_reviewer(approval, decision)
+        if isinstance(decision, Approve) and decision.remember == "run" and approval.run_id is None:
+            raise UsageError('this call belongs to no run: remember="run" would hold for nothing; nothing was decided')
         now = self._carrier.clock()
         if approval.state == "pending" and approval.expires_at is not None and approval.expires_at <= now:
             await self.store.decide(replace(approval, state="expired", decided_at=now))
@@ -318,12 +328,11 @@ class Gate:
         return gated.text.decode("utf-8", "surrogatepass"), digest
 
     async def _remember(self, approval: ApprovalRecord, scope: str) -> None:
-        in_run = scope == "run" and approval.run_id is not None
         await self.grant(
             approval.tool,
             by=approval.decided_by or "",
             caller=approval.caller,
-            run_id=approval.run_id if in_run else None,
+            run_id=approval.run_id if scope == "run" else None,
         )
 
     async def proceed(self, approval_id: str, /, **place: Unpack[PlaceKeywords]) -> Outcome:

@@ -110,19 +110,16 @@ class GatedCall(Call):
             caller=self.caller,
         )
 
-    @property
-    def was_read(self) -> bool:
-        """Whether the registry has found its tool."""
-        return "entry" in self.__dict__
-
     def plain(self) -> Mapping[str, object]:
         """Give the parsed arguments in JSON form."""
         return plain_arguments(self.entry.tool, self.arguments, self.text)
 
-    def reword(self, call: ToolCall) -> None:
-        """Take the arguments that a hook gave to a call which has not come to the registry yet."""
-        self.call = call
-        self.raw = call.arguments
+    def with_call(self, call: ToolCall) -> "GatedCall":
+        """Give the same call, not read and not started, with the arguments that a hook gave to it."""
+        following = self.at_place(self.place)
+        following.call = call
+        following.raw = call.arguments
+        return following
 
     def consent(self, by: str | None) -> None:
         """Note who has approved it, for its receipts."""

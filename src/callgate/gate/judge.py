@@ -5,9 +5,10 @@ approved call   the tool and the arguments are what the person saw; a DENY wins;
 """
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Container
 from inspect import isawaitable
-from typing import Final
+from types import CoroutineType
+from typing import Final, cast
 
 from callgate.approvals import approval_digest
 from callgate.errors import ApprovalRequiredError, ToolDeniedError, ToolError, UsageError
@@ -15,7 +16,7 @@ from callgate.gate.gated import GatedCall
 from callgate.policy.decision import Decision, PolicyCall, Verdict, strictest
 from callgate.policy.protocol import ToolPolicy
 
-__all__ = ("INPUT_RULE", "WISH_RULE", "check_approved", "decision_for", "policy_call", "policy_decision")
+__all__ = ("INPUT_RULE", "WISH_RULE", "check_approved", "check_offered", "decision_for", "policy_call", "policy_decision")
 
 WISH_RULE: Final = "tool:needs_approval"
 """The rule that a tool's own `needs_approval` stands for."""
@@ -45,6 +46,24 @@ def policy_decision(policy: ToolPolicy, call: PolicyCall) -> Decision | Awaitabl
     if type(decision) is Decision:
         return decision
     return decision if isawaitable(decision) else checked(decision)
+
+
+def check_offered(policy: ToolPolicy, name: str, offered: Container[str]) -> None:
+    """Let the policy refuse a tool that this step did not offer; whatever else it raises denies the call.
+
+    Raises:
+        ToolError: it refuses, or fails.
+        UsageError: it answers with something, such as a coroutine that nobody would wait for; nothing runs.
+    """
+    try:
+        answer = cast("object", policy.assert_offered_in_step(name, offered))
+    except Exception as error:
+        decision = failed_closed(name, error)
+        raise ToolDeniedError(name, decision.reason) from error
+    if answer is not None:
+        if isinstance(answer, CoroutineType):
+            answer.close()
+        raise UsageError("assert_offered_in_step raises, or gives nothing back; it must not be async")
 
 
 def failed_closed(tool: str, error: Exception) -> Decision:

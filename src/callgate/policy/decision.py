@@ -7,6 +7,7 @@ from enum import IntEnum
 from hashlib import sha256
 from typing import Any
 
+from callgate.errors import UsageError
 from callgate.tools.tool import Tool
 from callgate.values import Caller
 
@@ -40,12 +41,21 @@ class Decision:
     """Say what happens to one call. `reason` may be shown to the model and to the person who is asked.
 
     `rules` are the ids of the rules that decided: an approval covers the ASK of these rules and no other.
+
+    Raises:
+        UsageError: the verdict is no `Verdict`, or a budget no `Budget`.
     """
 
     verdict: Verdict
     reason: str = ""
     rules: tuple[str, ...] = ()
     budgets: tuple[Budget, ...] = ()
+
+    def __post_init__(self) -> None:
+        if type(self.verdict) is not Verdict:
+            raise UsageError(f"a decision's verdict is Verdict.ALLOW, ASK or DENY, not {self.verdict!r}")
+        if self.budgets and not all(type(each) is Budget for each in self.budgets):
+            raise UsageError("a decision's budgets are a tuple of Budget(counter, limit, text)")
 
     @classmethod
     def allow(cls, *, rules: tuple[str, ...] = (), budgets: tuple[Budget, ...] = ()) -> "Decision":

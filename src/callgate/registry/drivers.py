@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from functools import partial
 from types import CoroutineType
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from callgate.errors import AbortedError
 from callgate.registry.bodies import call_here, needs_await, ready, thread_work, to_coroutine
@@ -27,7 +27,9 @@ from callgate.running.queueing import Place, block_for_slot, wait_for_slot
 from callgate.running.stepping import Body, Host, HostPool, Ride, current_pool
 from callgate.running.threads import ThreadPool
 
-__all__ = ("WAITING", "run_async", "run_at_once", "run_sync", "wait_for_authorization")
+__all__ = ("WAITING", "in_time", "run_async", "run_at_once", "run_sync", "wait_for_authorization")
+
+T = TypeVar("T")
 
 WAITING: Final = object()
 """What `run_at_once` gives for a tool that has no value yet."""
@@ -97,11 +99,31 @@ async def run_async(pipeline: Pipeline, call: Call) -> object:
 
 
 async def wait_for_authorization(pipeline: Pipeline, call: Call, answer: Awaitable[object]) -> None:
-    """Wait for an authorization that takes its time, no longer than the call's deadline and its caller do.
+    """Wait for an authorization that takes its time.
 
     Raises:
         ToolError: the call is not allowed, or the deadline came first; the tool does not run.
         Aborted: the caller aborted.
+    """
+    try:
+        allowed = await in_time(pipeline, call, answer)
+    except Aborted:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the host's own code
+        denial = denial_of(call, error)
+    else:
+        check_authorization(call, allowed)
+        return
+    raise denial
+
+
+async def in_time(pipeline: Pipeline, call: Call, answer: Awaitable[T]) -> T:
+    """Wait for what the host has to say of a call, no longer than the call's deadline and its caller do.
+
+    Raises:
+        ToolTimeoutError: the deadline came first; the tool does not run.
+        Aborted: the caller aborted.
+        BaseException: what `answer` raises.
     """
     flight = Flight(_nothing)
     task = asyncio.ensure_future(_tell_end(answer, flight))
@@ -113,8 +135,8 @@ async def wait_for_authorization(pipeline: Pipeline, call: Call, answer: Awaitab
     if call.signal is not None and call.signal.aborted:
         raise Aborted(reason_of(call))
     if flight.error is not None:
-        raise denial_of(call, flight.error)
-    check_authorization(call, flight.value)
+        raise flight.error
+    return cast("T", flight.value)
 
 
 def _reason_for(pipeline: Pipeline, call: Call, verdict: Verdict | None) -> BaseException:

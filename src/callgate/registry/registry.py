@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias, Unpack
+from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack
 
 from callgate.diagnostics import DiagnosticContext, default_diagnostics
 from callgate.errors import ToolError, UsageError
 from callgate.registry.catalog import Catalog, Offer
-from callgate.registry.drivers import WAITING, run_async, run_at_once, run_sync, wait_for_authorization
+from callgate.registry.drivers import WAITING, in_time, run_async, run_at_once, run_sync, wait_for_authorization
 from callgate.registry.entry import Limits
 from callgate.registry.judging import Aborted
 from callgate.registry.log import CallLog
@@ -23,6 +23,8 @@ from callgate.tools.tool import Tool
 from callgate.values import CallContext, ExecutionOptions, ToolCallRecord, ToolReply, ToolResult, check_limit
 
 __all__ = ("End", "RunningCall", "ToolRegistry")
+
+T = TypeVar("T")
 
 _TIMEOUT_S: Final = 60.0
 _MAX_OUTPUT_BYTES: Final = 64 * 1024
@@ -346,6 +348,15 @@ class ToolRegistry:
             ToolError: the refusal that the call would meet.
         """
         self._pipeline.read(call)
+
+    async def in_time(self, call: Call, answer: Awaitable[T]) -> T:
+        """Wait for what a gate's policy has to say of a call, no longer than the call's deadline and its caller do.
+
+        Raises:
+            ToolTimeoutError, Aborted: one of them came first.
+            BaseException: what `answer` raises.
+        """
+        return await in_time(self._pipeline, call, answer)
 
     def begin(self, call: Call) -> End | Awaitable[End]:
         """Run a call as far as it goes without waiting, and give its end, or what has to be awaited at once for it.
