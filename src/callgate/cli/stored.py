@@ -21,7 +21,8 @@ from callgate.approvals import Approve, Decided, Deny, Edit
 from callgate.cli.shared import AsJson, Place, PolicyFile, emit, gate_of, refuse, run_with
 from callgate.cli.writing import for_programs, line, said
 from callgate.errors import UsageError
-from callgate.store import ApprovalRecord, JournalFilter, JournalRecord
+from callgate.gate import Gate
+from callgate.store import JournalFilter, JournalRecord
 from callgate.store.records import RunStatus
 
 __all__ = ("approvals_app", "edited_in_editor", "log_app", "runs", "who")
@@ -125,12 +126,12 @@ def edit(
     """Approve a call with other arguments."""
     gate = gate_of(target, store, policy)
 
-    async def change() -> ApprovalRecord:
+    async def change() -> None:
         approval = await gate.approval(approval_id)
         text = edited_in_editor(approval.shown) if arguments is None else arguments
-        return await gate.record(approval_id, Edit(by=who(by), arguments=text))
+        await _recorded(gate, approval_id, Edit(by=who(by), arguments=text))
 
-    _tell(run_with(gate, change()))
+    run_with(gate, change())
 
 
 def edited_in_editor(shown: str) -> str:
@@ -174,13 +175,24 @@ def _holds_mask(value: object) -> bool:
 
 def _decide(approval_id: str, store: str, decision: Decided) -> None:
     gate = gate_of(None, store, None)
-    _tell(run_with(gate, gate.record(approval_id, decision)))
+    run_with(gate, _recorded(gate, approval_id, decision))
 
 
-def _tell(approval: ApprovalRecord) -> None:
+async def _recorded(gate: Gate, approval_id: str, decision: Decided) -> None:
+    """Store a decision, and say how the run goes on that waits for it."""
+    approval = await gate.record(approval_id, decision)
     typer.echo(line(f"{approval.id} {approval.state} by {approval.decided_by}"))
     if approval.run_id is not None:
-        typer.echo(line(f"go on with: callgate resume {approval.run_id} TARGET"), err=True)
+        typer.echo(line(f"go on with: callgate {await _going_on(gate, approval.run_id)}"), err=True)
+
+
+async def _going_on(gate: Gate, run_id: str) -> str:
+    """Write the command that goes on with a run: for an agent's within a workflow that of the workflow."""
+    for name in (run_id, run_id.partition("/")[0]):
+        found = await gate.store.run(name)
+        if found is not None and found.kind == "workflow":
+            return f"workflow run WORKFLOW TOOLS --resume {name}"
+    return f"resume {run_id} TARGET"
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
