@@ -1,6 +1,7 @@
 """How a run ends when the store, the model, the program or whoever waits for it gives up, at every moment of it."""
 
 import asyncio
+import contextlib
 import json
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from callgate import (
     Deny,
     Edit,
     Gate,
+    InvalidInputError,
     NotFoundError,
     PolicyError,
     RunStateError,
@@ -30,7 +32,7 @@ from callgate.agent import LLMClient, RunState, create_run_hooks, prepare_call
 from callgate.policy import RulePolicy
 from callgate.profiles import Limits, Profile, ProfileStore
 from callgate.store import MemoryStore, SQLStore
-from callgate.testing import scripted_model
+from callgate.testing import ManualClock, scripted_model
 
 ALICE = Caller("alice")
 RULES = 'default = "allow"\n[[rule]]\nid = "w"\ndecision = "ask"\nkinds = ["write"]\n'
@@ -553,6 +555,59 @@ async def test_a_decision_with_parts_that_are_none_decides_nothing(world, decisi
     with pytest.raises(UsageError):
         await world.resume(STEP, "done", decisions={run.pending[0].approval_id: decision})
     assert (await world.gate.approval(run.pending[0].approval_id)).state == "pending"
+
+
+async def test_what_nobody_approved_in_time_is_told_to_the_model_when_the_run_goes_on(world):
+    clock = ManualClock()
+    gate = world.rebuilt(clock=clock, approval_ttl_s=60)
+    run = await world.run(STEP, "done", gate=gate)
+    clock.advance(61)
+    with pytest.raises(ConflictError, match="expired"):
+        await world.resume(STEP, "done", gate=gate, decisions={run.pending[0].approval_id: Approve(by="bob")})
+    assert (await world.stored())[0].status == "paused"
+    run = await world.resume(STEP, "done", gate=gate)
+    assert run.status == "completed"
+    assert "nobody approved it in time" in json.dumps((await world.stored())[1].messages)
+    assert world.ran == [("look", 1)]
+
+
+@pytest.mark.parametrize("arguments", ['{"amount": "x"}', "{", {"amount": 5, "other": 1}, "[]"])
+async def test_an_edit_that_does_not_fit_leaves_the_run_as_it_was(world, arguments):
+    run = await world.run(STEP, "done")
+    edit = {run.pending[0].approval_id: Edit(by="bob", arguments=arguments)}
+    with pytest.raises(InvalidInputError):
+        await world.resume(STEP, "done", decisions=edit)
+    assert (await world.stored())[0].status == "paused"
+    edit = {run.pending[0].approval_id: Edit(by="bob", arguments={"amount": 7})}
+    assert (await world.resume(STEP, "done", decisions=edit)).status == "completed"
+    assert world.ran == [("look", 1), ("pay", 7)]
+
+
+async def test_of_many_runs_of_one_id_one_runs(world):
+    gates = [world.rebuilt() for _ in range(8)]
+    ends = await asyncio.gather(*[world.run(STEP[0], "done", gate=gate) for gate in gates], return_exceptions=True)
+    assert sum(isinstance(end, ConflictError) for end in ends) == 7
+    assert world.ran == [("look", 1)]
+
+
+async def test_decisions_of_many_clients_in_any_order_run_each_call_once(world):
+    step = [ToolCall("pay", {"amount": n}, f"p{n}") for n in range(6)]
+    run = await world.run(step, "done")
+    ids = [pending.approval_id for pending in run.pending]
+
+    async def client(order):
+        for approval_id in order:
+            with contextlib.suppress(ConflictError):
+                await world.resume(step, "done", gate=world.rebuilt(), decisions={approval_id: Approve(by="bob")})
+
+    await asyncio.gather(client(ids), client(ids[::-1]), client(ids[3:] + ids[:3]))
+    record, _ = await world.stored()
+    if record.status == "paused":  # the last decisions came while another client was at it
+        await world.resume(step, "done")
+    record, state = await world.stored()
+    assert record.status == "completed"
+    assert sorted(amount for _, amount in world.ran) == list(range(6))
+    assert set(results(state).values()) == {1}
 
 
 # ── histories that are handed in ─────────────────────────────────────────────────────────────────────────────────────────
