@@ -38,7 +38,15 @@ class Background:
     def __init__(self) -> None:
         self._gate: Gate | None = None
         self._tasks: set[asyncio.Task[object]] = set()
-        self.reader: Tool[Any, Any] = Tool.of(self._read, name="background_result", kind="read")
+        self._labels: frozenset[str] = frozenset()
+        self._reader: Tool[Any, Any] | None = None
+
+    @property
+    def reader(self) -> Tool[Any, Any]:
+        """The tool that reads results. Whatever it reads, the run has then read what any of the work emits."""
+        if self._reader is None:
+            self._reader = Tool.of(self._read, name="background_result", kind="read", emits=self._labels)
+        return self._reader
 
     def bind(self, gate: Gate) -> Gate:
         """Let the work go through this gate, and give it back."""
@@ -46,8 +54,15 @@ class Background:
         return gate
 
     def of(self, tool: object) -> Tool[Any, Any]:
-        """Give the tool that starts the work of `tool`, under its name and with its arguments."""
+        """Give the tool that starts the work of `tool`, under its name and with its arguments.
+
+        Raises:
+            UsageError: the reader was made already, and its results could not be labelled with what this tool emits.
+        """
         work = as_tool(tool)
+        if self._reader is not None and not work.options.emits <= self._labels:
+            raise UsageError(f"take background.reader after background.of({work.name}), which emits labels")
+        self._labels |= work.options.emits
         inner = work.renamed(f"{work.name}.work")
 
         async def start(arguments: dict[str, Any], context: ToolContext) -> ToolAnswer[dict[str, str]]:

@@ -14,7 +14,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from callgate.errors import BudgetExceededError, ConflictError, ToolDeniedError, ToolError
+from callgate.errors import (
+    BudgetExceededError,
+    ConflictError,
+    OutputTooLargeError,
+    ToolDeniedError,
+    ToolError,
+    ToolFailedError,
+    ToolTimeoutError,
+    ToolUnavailableError,
+)
 from callgate.gate.asking import (
     Asked,
     AskingParts,
@@ -55,6 +64,8 @@ _ALLOW: Final = Verdict.ALLOW
 _ASK: Final = Verdict.ASK
 _DENY: Final = Verdict.DENY
 _STALE_AFTER_S: Final = 60.0
+_OUR_WORDS: Final = (ToolFailedError, ToolTimeoutError, ToolUnavailableError, OutputTooLargeError)
+"""Failures of a tool whose text has nothing of the tool's own in it."""
 _OTHER_CALL: Final = "Another call of this run has the same id. It was not run: give every call an id of its own."
 _TEXTS: Final = {
     "aborted": "The call was aborted. What the tool did until then stands.",
@@ -215,19 +226,16 @@ class Carrier:
         end = End(gated, "succeeded", self.clock(), result.ended, content, tuple(sorted(labels)) if labels else ())
         ended = (*gated.ended, result.ended)
         outcome = Succeeded(gated.call, result.text, result.value, result.blocks, result.artifacts, ended)
+        if labels:  # first of all, because the model may read the result from the journal, whatever becomes of this task
+            self.labels.collect(gated.run_id, labels)
         taken = self.store.finish(end)
         if taken is True:
-            if labels:
-                self.labels.collect(gated.run_id, labels)
             return outcome
         return self._overtaken(gated) if taken is False else self._confirmed(gated, outcome, taken)
 
     async def _confirmed(self, gated: GatedCall, outcome: Outcome, taken: Awaitable[bool]) -> Outcome:
-        """Give an outcome once the journal has taken its end, and what the run has read with it."""
-        if not await assured(taken):
-            return await self._overtaken(gated)
-        self.labels.collect(gated.run_id, gated.entry.tool.options.emits)
-        return outcome
+        """Give an outcome once the journal has taken its end."""
+        return outcome if await assured(taken) else await self._overtaken(gated)
 
     async def _failed(self, gated: GatedCall, failure: Failure) -> Outcome | GatedCall:
         """Record a failure and give its outcome, or the next attempt that is to be made."""
@@ -239,8 +247,10 @@ class Carrier:
         content = content_of_error(failure.text, error)
         by, reason = (error.by, error.words) if isinstance(error, DeniedByReviewer) else (None, _reason(error))
         content |= {"by": by, "reason": reason}
-        end = End(gated, "denied" if denied else "failed", self.clock(), failure.ended, content)
-        if not await self._recorded(end):
+        labels = gated.entry.tool.options.emits if gated.started and not isinstance(error, _OUR_WORDS) else NO_LABELS
+        self.labels.collect(gated.run_id, labels)
+        status = "denied" if denied else "failed"
+        if not await self._recorded(End(gated, status, self.clock(), failure.ended, content, tuple(sorted(labels)))):
             return await self._overtaken(gated) if gated.started else await self.from_journal(gated)
         if denied:
             return Denied(gated.call, failure.text, error, by, reason, gated.ended)
@@ -300,7 +310,13 @@ class Carrier:
 
     async def _overtaken(self, gated: GatedCall) -> Outcome:
         """Answer a call whose end somebody else has recorded meanwhile: the journal's end stands."""
-        return replayed(gated.call, past_of(await self.store.call(gated.key)))
+        return self._replayed(gated, past_of(await self.store.call(gated.key)))
+
+    def _replayed(self, gated: GatedCall, past: Past) -> Outcome:
+        """Give the journal's answer. It may have come about elsewhere: the run has read it from now on all the same."""
+        if past.last is not None:
+            self.labels.collect(gated.run_id, past.last.labels)
+        return replayed(gated.call, past)
 
     async def from_journal(self, gated: GatedCall) -> Outcome | GatedCall:
         """Answer a call that the journal knows, or give it as it is to run now: approved, or interrupted and repeatable."""
@@ -315,7 +331,7 @@ class Carrier:
             approval = await self.store.approval_of(gated.key)
             covers = approval if approval is not None and approval.state == "approved" else None
             return gated.at_place(past.next_number, attempt=past.attempts + 1, approval=covers)
-        return replayed(gated.call, past)
+        return self._replayed(gated, past)
 
     def _is_same(self, gated: GatedCall, past: Past) -> bool:
         """Tell whether the journal's call is this one, and not another one with the same id."""

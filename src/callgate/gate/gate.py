@@ -458,6 +458,10 @@ class Gate:
         """Tell that a run of that id is new, so that the store need not be asked what it has read."""
         self._carrier.labels.learn(run_id, ())
 
+    def take_run_over(self, run_id: str) -> None:
+        """Tell that others may have been at a run meanwhile, so that the store is asked again what it has read."""
+        self._carrier.labels.forget(run_id)
+
     async def end_run(self, run_id: str) -> None:
         """Forget what was kept only so that the run could be resumed."""
         self._carrier.labels.forget(run_id)

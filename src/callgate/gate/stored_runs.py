@@ -237,6 +237,7 @@ class StoredRuns:
         try:
             await self._check_free(record)
             await self.save(run, "running")
+            self.gate.take_run_over(record.id)
         except BaseException:
             self.release(record.id)
             raise
