@@ -4,8 +4,9 @@ The loop knows models and messages; the hooks know tools, policy, people and the
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -18,7 +19,7 @@ from callgate.approvals import Decided, check_decision
 from callgate.diagnostics import DiagnosticEvent, ToolProgress
 from callgate.errors import NotFoundError, UsageError
 from callgate.gate import Gate, Outcome, PlaceKeywords
-from callgate.gate.stored_runs import StoredRuns, checked_state, refused
+from callgate.gate.stored_runs import StoredRuns, checked_state, is_at_work, known, refused
 from callgate.profiles import Profile, load_policy
 from callgate.signals import AbortSignal
 from callgate.store.records import RunRecord, RunStatus
@@ -205,11 +206,36 @@ class _GateHooks(RunHooks):
         on_progress: Callable[[str | None, object], None],
     ) -> list[Outcome]:
         """Bring the calls of a step to their outcomes; see `RunHooks.execute`."""
+        told = on_outcome
+
+        def tell(number: int, outcome: Outcome) -> None:
+            if not is_at_work(outcome):
+                told(number, outcome)
+
+        ends, ask = await self._made(run, calls, tell, on_progress)
+        for number, call in enumerate(calls):
+            if is_at_work(ends[number]):
+                ends[number] = await known(partial(ask, call), signal=run.signal, remaining_s=run.remaining_s)
+                told(number, ends[number])
+        return ends
+
+    async def _made(
+        self,
+        run: OpenRun,
+        calls: Sequence[ToolCall],
+        on_outcome: Callable[[int, Outcome], None],
+        on_progress: Callable[[str | None, object], None],
+    ) -> tuple[list[Outcome], Callable[[ToolCall], Awaitable[Outcome]]]:
+        """Make the calls of a step, and give their outcomes and what asks for one of them again."""
         state = run.state
         tools = split_run_tools(self._still_meant(run), self._gate.registry, run.tools)
         gate, place = self._gate_of(state), self._place(run, tools, on_progress)
+
+        async def ask(call: ToolCall) -> Outcome:
+            return await gate.call(call, caller=run.caller, **place)
+
         if not tools.missing:
-            return await gate.call_many(calls, caller=run.caller, on_outcome=on_outcome, **place)
+            return await gate.call_many(calls, caller=run.caller, on_outcome=on_outcome, **place), ask
         gone = [call for call in calls if call.name in tools.missing]
         there = [call for call in calls if call.name not in tools.missing]
         places = {id(call): number for number, call in enumerate(calls)}
@@ -221,7 +247,7 @@ class _GateHooks(RunHooks):
         ends = await gate.call_many(gone, caller=run.caller, on_outcome=tell(gone), **bare)
         ends += await gate.call_many(there, caller=run.caller, on_outcome=tell(there), **place)
         by_call = dict(zip(map(id, [*gone, *there]), ends, strict=True))
-        return [by_call[id(call)] for call in calls]
+        return [by_call[id(call)] for call in calls], ask
 
     def _still_meant(self, run: OpenRun) -> list[str]:
         """Give the names that the step offered, but those that the run had brought along and the registry has taken since."""

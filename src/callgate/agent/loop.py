@@ -50,7 +50,7 @@ from callgate.approvals import Decided
 from callgate.errors import ConflictError, RunStateError
 from callgate.gate import Denied, Outcome, Pending, Succeeded
 from callgate.gate.content import blocks_of, written_blocks
-from callgate.gate.stored_runs import OVER, is_stop
+from callgate.gate.stored_runs import OVER, StillAtWorkError, is_stop
 from callgate.gate.waiting import assured
 from callgate.store.records import RunStatus
 from callgate.values import ToolCall
@@ -104,14 +104,14 @@ class Loop:
         Raises:
             BaseException: the reason of the run's abort signal, or a cancellation; the run is stored as stopped. What else is
                 raised is a fault of the program, and the run is stored as failed.
-            ConflictError: the run was changed elsewhere; this loop leaves it alone.
+            ConflictError: the run was changed elsewhere, and this loop leaves it alone; or a call of it is at work elsewhere for
+                a long time, and the run is stored as failed.
         """
         try:
             return await self._go()
-        except ConflictError:
-            self.hooks.release(self.run)
-            raise
         except BaseException as stop:
+            if isinstance(stop, ConflictError) and not isinstance(stop, StillAtWorkError):
+                raise
             await self.leave(stop)
             raise
         finally:

@@ -21,11 +21,25 @@ from pydantic_core import PydanticSerializationError
 
 from callgate.errors import AbortedError, ConflictError, NotFoundError, RunStateError, StoreError, UsageError
 from callgate.gate.gate import Gate
+from callgate.gate.outcomes import Failed, Outcome
 from callgate.gate.waiting import assured
 from callgate.signals import AbortSignal
 from callgate.store.records import RunRecord, RunStatus
 
-__all__ = ("OVER", "OpenedRun", "StoredRuns", "StoredState", "checked_state", "entered", "is_stop", "refused", "whole")
+__all__ = (
+    "OVER",
+    "OpenedRun",
+    "StillAtWorkError",
+    "StoredRuns",
+    "StoredState",
+    "checked_state",
+    "entered",
+    "is_at_work",
+    "is_stop",
+    "known",
+    "refused",
+    "whole",
+)
 
 R = TypeVar("R")
 
@@ -33,6 +47,9 @@ OVER: Final = frozenset[RunStatus]({"completed", "stopped"})
 """What a run is that nobody can go on with."""
 
 _STALE_AFTER_S: Final = 60.0
+_PATIENCE_S: Final = 60.0
+_FIRST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.5
 _log: Final = logging.getLogger("callgate")
 
 
@@ -298,6 +315,42 @@ class StoredRuns:
 
 def _elsewhere(record: RunRecord) -> ConflictError:
     return ConflictError(f"run {record.id!r} is being run elsewhere at the moment")
+
+
+# ── calls that somebody else runs at the moment ──────────────────────────────────────────────────────────────────────────
+
+
+class StillAtWorkError(ConflictError):
+    """Tell that a call of a run is at work elsewhere, and that its end has not come; the run can be resumed later."""
+
+
+def is_at_work(outcome: Outcome) -> bool:
+    """Tell whether this is no end of a call but the word that it is being run elsewhere: by whoever has decided about it."""
+    return isinstance(outcome, Failed) and outcome.replayed and isinstance(outcome.error, ConflictError)
+
+
+async def known(
+    ask: Callable[[], Awaitable[Outcome]],
+    *,
+    signal: AbortSignal | None,
+    remaining_s: Callable[[], float | None],
+    patience_s: float = _PATIENCE_S,
+) -> Outcome:
+    """Ask for the outcome of a call until it is known, or the run's time is over: a model must not read that it failed.
+
+    Raises:
+        BaseException: the signal's reason.
+        StillAtWorkError: it is at work after `patience_s` seconds as well, or its process has lost its end.
+    """
+    gives_up_at, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
+    while is_at_work(outcome := await ask()) and remaining_s() != 0:
+        if signal is not None:
+            signal.raise_if_aborted()
+        if time.monotonic() >= gives_up_at:
+            raise StillAtWorkError(f"the call {outcome.call.id!r} is being run elsewhere: resume the run when it has ended")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    return outcome
 
 
 def is_stop(stop: BaseException, signal: AbortSignal | None) -> bool:

@@ -402,7 +402,7 @@ class Engine:
             run.tell(ToolCalled(node.id, state.round, outcome))
 
         caller = Caller(state.subject, tuple(state.roles))
-        tools = NodeTools(gate, caller, place, where, told, asyncio.get_running_loop())
+        tools = NodeTools(gate, caller, place, where, told, asyncio.get_running_loop(), run.remaining_s)
         scope = gate.registry.diagnostics.child(f"{state.run_id}/{where}")
         return Runtime(tools, scope, run.signal, state.round, node.id, state.run_id, self._runner)
 

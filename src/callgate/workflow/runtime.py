@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from callgate.diagnostics import DiagnosticContext
 from callgate.errors import UsageError
 from callgate.gate import Denied, Failed, Gate, Outcome, Pending, PlaceKeywords, Succeeded
+from callgate.gate.stored_runs import known
 from callgate.gate.waiting import assured
 from callgate.profiles import Profile
 from callgate.signals import AbortSignal
@@ -55,6 +56,7 @@ class NodeTools:
     where: str
     told: Callable[[Outcome], None]
     loop: asyncio.AbstractEventLoop
+    remaining_s: Callable[[], float | None] = field(default=lambda: None)
     made: Counter[str] = field(default_factory=Counter[str])
     pending: list[str] = field(default_factory=list[str])
     under_way: set["asyncio.Task[Any]"] = field(default_factory=set["asyncio.Task[Any]"])
@@ -77,6 +79,7 @@ class NodeTools:
 
         Raises:
             ToolError: the call was refused, denied, or failed. Nothing else is raised for what a tool does.
+            ConflictError: whoever has decided about the call runs it elsewhere, for more than a minute; the run can be resumed.
             UsageError: the node is over: it has ended, or its run was stopped.
         """
         outcome = await self.within(lambda: self._call(name, arguments))
@@ -89,7 +92,12 @@ class NodeTools:
                 raise error
 
     async def _call(self, name: str, arguments: object) -> Outcome:
-        outcome = await self.gate.call(ToolCall(name, arguments, self._id(name, arguments)), caller=self.caller, **self.place)
+        call = ToolCall(name, arguments, self._id(name, arguments))
+
+        async def ask() -> Outcome:
+            return await self.gate.call(call, caller=self.caller, **self.place)
+
+        outcome = await known(ask, signal=self.place.get("signal"), remaining_s=self.remaining_s)
         if isinstance(outcome, Pending):
             self.pending.append(outcome.approval_id)
         self.told(outcome)

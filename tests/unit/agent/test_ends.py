@@ -12,6 +12,7 @@ from pydantic_ai.models.function import FunctionModel
 
 from callgate import (
     AbortController,
+    AbortedError,
     Approve,
     Caller,
     ConflictError,
@@ -588,6 +589,54 @@ async def test_of_many_runs_of_one_id_one_runs(world):
     ends = await asyncio.gather(*[world.run(STEP[0], "done", gate=gate) for gate in gates], return_exceptions=True)
     assert sum(isinstance(end, ConflictError) for end in ends) == 7
     assert world.ran == [("look", 1)]
+
+
+async def test_a_resume_waits_for_an_approved_call_that_somebody_else_runs_at_the_moment(world):
+    begun, on = asyncio.Event(), asyncio.Event()
+
+    @tool(kind="write")
+    async def pay(amount: int) -> str:
+        begun.set()
+        await on.wait()
+        world.ran.append(("pay", amount))
+        return f"paid {amount}"
+
+    gate = Gate(ToolRegistry([pay]), policy=RulePolicy.parse(RULES), store=world.store)
+    run = await world.run(STEP[1], "done", gate=gate)
+    deciding = asyncio.ensure_future(gate.decide(run.pending[0].approval_id, Approve(by="bob")))
+    await begun.wait()
+    resuming = asyncio.ensure_future(world.resume(STEP[1], "done", gate=gate))
+    await asyncio.sleep(0.1)
+    assert not resuming.done()
+    on.set()
+    assert (await deciding).text == '"paid 5"'
+    assert (await resuming).status == "completed"
+    assert world.ran == [("pay", 5)]
+    assert '"paid 5"' in json.dumps((await world.stored())[1].messages).replace("\\", "")
+
+
+async def test_a_resume_that_waits_for_somebody_else_hears_an_abort_and_a_deadline(world):
+    begun, on, controller = asyncio.Event(), asyncio.Event(), AbortController()
+
+    @tool(kind="write")
+    async def pay(amount: int) -> str:
+        begun.set()
+        await on.wait()
+        return f"paid {amount}"
+
+    gate = Gate(ToolRegistry([pay]), policy=RulePolicy.parse(RULES), store=world.store)
+    run = await world.run(STEP[1], "done", gate=gate)
+    deciding = asyncio.ensure_future(gate.decide(run.pending[0].approval_id, Approve(by="bob")))
+    await begun.wait()
+    client = LLMClient(scripted_model(STEP[1], "done"))
+    resuming = asyncio.ensure_future(client.resume("r", create_run_hooks(gate, signal=controller.signal)))
+    await asyncio.sleep(0.1)
+    controller.abort("enough")
+    with pytest.raises(AbortedError, match="enough"):
+        await asyncio.wait_for(resuming, 10)
+    on.set()
+    await deciding
+    assert (await world.stored())[0].status == "stopped"
 
 
 async def test_decisions_of_many_clients_in_any_order_run_each_call_once(world):

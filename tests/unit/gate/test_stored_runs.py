@@ -9,8 +9,20 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pydantic import Field
 
-from callgate import ConflictError, Gate, NotFoundError, RunStateError, ToolRegistry, UsageError
-from callgate.gate.stored_runs import StoredRuns, StoredState, checked_state, entered, whole
+from callgate import (
+    AbortController,
+    AbortedError,
+    ConflictError,
+    Failed,
+    Gate,
+    NotFoundError,
+    RunStateError,
+    Succeeded,
+    ToolCall,
+    ToolRegistry,
+    UsageError,
+)
+from callgate.gate.stored_runs import StillAtWorkError, StoredRuns, StoredState, checked_state, entered, known, whole
 from callgate.policy import AllowAll
 from callgate.store import MemoryStore
 
@@ -143,6 +155,25 @@ async def test_what_could_not_be_entered_is_not_left():
 
     with pytest.raises(ConflictError):
         await entered(entering(), leave)
+
+
+async def test_a_call_that_is_at_work_elsewhere_is_waited_for_no_longer_than_patience_and_time():
+    call = ToolCall("pay", {}, "a")
+    elsewhere = Failed(call, "elsewhere", ConflictError("elsewhere"), replayed=True)
+    ends = [elsewhere, elsewhere, Succeeded(call, "done")]
+
+    async def ask():
+        return ends.pop(0) if len(ends) > 1 else ends[0]
+
+    assert (await known(ask, signal=None, remaining_s=lambda: None)).text == "done"
+    ends[:] = [elsewhere]
+    assert await known(ask, signal=None, remaining_s=lambda: 0.0) is elsewhere
+    with pytest.raises(StillAtWorkError, match="'a'"):
+        await known(ask, signal=None, remaining_s=lambda: None, patience_s=0.02)
+    controller = AbortController()
+    controller.abort("enough")
+    with pytest.raises(AbortedError):
+        await known(ask, signal=controller.signal, remaining_s=lambda: None)
 
 
 def test_a_stored_state_is_json_for_other_programs():

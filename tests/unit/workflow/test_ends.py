@@ -173,6 +173,32 @@ async def test_a_decision_about_another_run_is_refused(world):
     assert await engine.resume("r", decisions={own.id: Approve(by="bob")}) == "paid 1"
 
 
+async def test_a_node_waits_for_an_approved_call_that_somebody_else_runs_at_the_moment(world):
+    begun, on = asyncio.Event(), asyncio.Event()
+
+    @tool(kind="write", needs_approval=True)
+    async def pay(amount: int) -> str:
+        begun.set()
+        await on.wait()
+        return f"paid {amount}"
+
+    async def paying(state, runtime):
+        return {"answer": (await runtime.tools.invoke("pay", {"amount": 1})).value}
+
+    gate = Gate(ToolRegistry([pay]), policy=AllowAll(), store=world.store)
+    engine = world.engine(paying, gate)
+    with pytest.raises(RunPausedError) as paused:
+        await engine.run({}, run_id="r")
+    deciding = asyncio.ensure_future(gate.decide(paused.value.pending[0], Approve(by="bob")))
+    await begun.wait()
+    resuming = asyncio.ensure_future(engine.resume("r"))
+    await asyncio.sleep(0.1)
+    assert not resuming.done()
+    on.set()
+    assert (await deciding).text == '"paid 1"'
+    assert await resuming == "paid 1"
+
+
 async def test_a_stopped_run_has_nothing_left_that_somebody_could_approve(world):
     async def paying(state, runtime):
         return {"answer": (await runtime.tools.invoke("pay", {"amount": 1})).value}
