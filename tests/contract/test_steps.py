@@ -4,10 +4,24 @@ import asyncio
 
 import pytest
 
-from callgate import AbortController, Backoff, Caller, Failed, Gate, Pending, Succeeded, ToolCall, ToolError, ToolRegistry, tool
+from callgate import (
+    AbortController,
+    Approve,
+    Backoff,
+    Caller,
+    Failed,
+    Gate,
+    Pending,
+    Succeeded,
+    ToolCall,
+    ToolError,
+    ToolRegistry,
+    tool,
+)
 from callgate.policy import AllowAll
-from callgate.store import JournalFilter
+from callgate.store import JournalFilter, SQLStore
 from callgate.testing import gate_for
+from tests.postgres import fresh_database
 
 ALICE = Caller("alice")
 
@@ -204,3 +218,22 @@ async def test_p13_a_step_with_a_call_that_asks_runs_the_others():
     outcomes = await gate_for(wipe, work).call_many([*many("work", 1), *many("wipe", 1), *many("work", 1)], caller=ALICE)
     assert [type(outcome) for outcome in outcomes] == [Succeeded, Pending, Succeeded]
     assert ran == [0, 0]
+
+
+@pytest.mark.parametrize("call_id", ["a\x00b", "a\ud800", "x" * 5000, "../#0000!"])
+@pytest.mark.parametrize("asks", [False, True])
+async def test_p13_whatever_a_model_takes_for_an_id_its_call_runs_once(call_id, asks):
+    ran = []
+
+    @tool(kind="write", needs_approval=asks)
+    async def pay() -> str:
+        ran.append(1)
+        return "paid"
+
+    gate = Gate(ToolRegistry([pay]), policy=AllowAll(), store=SQLStore(fresh_database()))
+    outcome = await gate.call(ToolCall("pay", {}, call_id), caller=ALICE, run_id="r")
+    if asks:
+        outcome = await gate.decide(outcome.approval_id, Approve(by="bob"))
+    again = await gate.call(ToolCall("pay", {}, call_id), caller=ALICE, run_id="r")
+    assert (type(outcome), type(again), again.replayed, ran) == (Succeeded, Succeeded, True, [1])
+    await gate.aclose()
