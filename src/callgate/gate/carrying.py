@@ -239,7 +239,7 @@ class Carrier:
 
     async def _failed(self, gated: GatedCall, failure: Failure) -> Outcome | GatedCall:
         """Record a failure and give its outcome, or the next attempt that is to be made."""
-        error = failure.error
+        error = failure.bare_error
         gated.ended = (*gated.ended, failure.ended)
         if self._may_retry(gated, error):
             return await self._prepare_retry(gated, failure)

@@ -128,8 +128,11 @@ async def in_time(pipeline: Pipeline, call: Call, answer: Awaitable[T]) -> T:
     flight = Flight(_nothing)
     task = asyncio.ensure_future(_tell_end(answer, flight))
     flight.interrupt = partial(_cancel, task)
-    await await_flight(flight, _patience_s(call), call.signal, same_thread=True)
-    flight.give_up()
+    try:
+        await await_flight(flight, _patience_s(call), call.signal, same_thread=True)
+    finally:
+        flight.give_up()
+        _detach(flight)
     if flight.verdict == "timeout":
         raise timeout_of(pipeline, call, began=False)
     if call.signal is not None and call.signal.aborted:
@@ -344,8 +347,14 @@ def _land(pipeline: Pipeline, call: Call, flight: Flight) -> None:
         call.entry.slots.abandon()
         if call.ride is not None:
             call.ride.disown()
-    else:
-        flight.interrupt = _nothing  # it refers to the call, which refers to the flight: free both without the collector
+    else:  # call, flight, ride and watch refer to one another: free them without the collector
+        call.flight = call.ride = None
+        _detach(flight)
+
+
+def _detach(flight: Flight) -> None:
+    flight.interrupt = _nothing
+    flight.on_stop(_nothing)
 
 
 def _interrupt(pipeline: Pipeline, call: Call, stop_body: Callable[[], None]) -> None:

@@ -19,6 +19,7 @@ from callgate.errors import (
     ApprovalRequiredError,
     InvalidInputError,
     InvalidOutputError,
+    Problem,
     ToolDeniedError,
     ToolError,
     ToolUnavailableError,
@@ -51,6 +52,8 @@ from callgate.values import (
 __all__ = ("Authorize", "Failure", "Pipeline", "Settings")
 
 Authorize: TypeAlias = Callable[[Call], object]
+_Refused: TypeAlias = tuple[tuple[Problem, ...], tuple[str, ...]]
+"""What is wrong with arguments, and which of them the tool does not know."""
 
 _log: Final = logging.getLogger("callgate")
 _REPAIR_ROUNDS: Final = 8
@@ -71,6 +74,11 @@ class Failure:
     def record(self) -> ToolCallRecord:
         """The receipt of the call."""
         return self.ended.record()
+
+    @property
+    def bare_error(self) -> ToolError:
+        """The error without its trace: a tool may raise one for ever, and the trace would grow and keep each call alive."""
+        return self.error.with_traceback(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +150,15 @@ class Pipeline:
             raise self.unavailable(entry, _CLOSED)
         text, arguments = read_arguments(entry.name, call.raw)
         call.text = text
+        refused: _Refused | None = None
         try:
             call.arguments = _parse_of(call)(text, arguments)
-        except InputRefused as refused:
-            self._repair(call, options, arguments, refused)
+        except InputRefused as error:
+            refused = error.problems, error.unknown  # not the error: its trace refers to this frame, and this frame to it
         except ApprovalRequiredError as asked:
             raise _asked(call, asked) from None
+        if refused is not None:
+            self._repair(call, options, arguments, refused)
         call.parsed = True
         if call.signal is not None and call.signal.aborted:
             raise Aborted(reason_of(call))
@@ -181,7 +192,7 @@ class Pipeline:
             raise self.catalog.refusal(call.name, offer)
         return entry
 
-    def _repair(self, call: Call, options: ExecutionOptions, arguments: dict[str, object], refused: InputRefused) -> None:
+    def _repair(self, call: Call, options: ExecutionOptions, arguments: dict[str, object], refused: _Refused) -> None:
         """Mend refused arguments in rounds, for what was text may hold what is to be mended itself.
 
         Raises:
@@ -198,12 +209,12 @@ class Pipeline:
             try:
                 call.arguments = _parse_of(call)(call.text, arguments)
             except InputRefused as again:
-                refused = again
+                refused = again.problems, again.unknown
             except ApprovalRequiredError as asked:
                 raise _asked(call, asked) from None
             else:
                 return
-        raise InvalidInputError(entry.name, refused.problems)
+        raise InvalidInputError(entry.name, refused[0])
 
     def settle(self, call: Call, value: object) -> ToolResult[object]:
         """Turn what the tool gave into the result: output, cap, receipt.
@@ -356,12 +367,13 @@ def _asked(call: Call, asked: ApprovalRequiredError) -> Exception:
 
 
 def _mended(
-    entry: Entry, options: ExecutionOptions, arguments: dict[str, object], refused: InputRefused
+    entry: Entry, options: ExecutionOptions, arguments: dict[str, object], refused: _Refused
 ) -> tuple[dict[str, object], tuple[str, ...]]:
-    ignored = options.ignored_arguments & arguments.keys() & set(refused.unknown)
+    problems, unknown = refused
+    ignored = options.ignored_arguments & arguments.keys() & set(unknown)
     kept = {key: value for key, value in arguments.items() if key not in ignored}
     done = tuple(f"{name}: ignored" for name in sorted(ignored))
-    mended = repair_arguments(entry.schema, kept, refused.problems) if options.repair else None
+    mended = repair_arguments(entry.schema, kept, problems) if options.repair else None
     return (kept, done) if mended is None else (mended.arguments, done + mended.repairs)
 
 

@@ -310,7 +310,7 @@ class ToolRegistry:
         """
         end = self._drive_blocking(Call(request, arguments, keywords))
         if isinstance(end, Failure):
-            raise end.error.with_traceback(None)  # a tool may raise one error for ever: its trace must not grow
+            raise _raised(end)
         return end
 
     async def execute(
@@ -338,7 +338,7 @@ class ToolRegistry:
         if isinstance(end, ToolResult):
             return ToolReply(end.text, is_error=False, invocation=end.invocation, blocks=end.blocks, value=end.value)
         if isinstance(end, Failure):
-            return ToolReply(end.text, is_error=True, invocation=end.record, error=end.error)
+            return ToolReply(end.text, is_error=True, invocation=end.record, error=end.bare_error)
         raise _raised(end)
 
     def read(self, call: Call) -> None:
@@ -414,7 +414,7 @@ class ToolRegistry:
         if isinstance(stop, Held):
             if stop.status is not None:
                 stop.ended = self._pipeline.end_early(call, stop.status)
-            return stop
+            return stop.with_traceback(None)
         if isinstance(stop, Aborted):
             self._pipeline.end_early(call, "aborted")
             raise stop.reason.with_traceback(None)
@@ -454,7 +454,7 @@ class ToolRegistry:
 def _raised(end: Failure | Held) -> BaseException:
     if isinstance(end, Held):
         return UsageError("the call was held by its guard, and nobody asked for that: a guard needs registry.begin(call)")
-    return end.error.with_traceback(None)  # a tool may raise one error for ever: its trace must not grow
+    return end.bare_error
 
 
 def _check_count(name: str, value: object) -> None:
