@@ -13,7 +13,7 @@ from callgate.policy.conditions import Condition, fits
 from callgate.policy.decision import Decision, PolicyCall
 from callgate.policy.globs import matches
 from callgate.store.protocol import Store
-from callgate.store.records import ApprovalRecord, Grant, JournalRecord, storable
+from callgate.store.records import ApprovalRecord, Grant, JournalRecord
 
 __all__ = (
     "Asked",
@@ -104,7 +104,7 @@ def new_approval(gated: GatedCall, call: PolicyCall, decision: Decision, parts: 
         created_at=parts.now,
         expires_at=None if parts.ttl_s is None else parts.now + parts.ttl_s,
         run_id=gated.run_id,
-        call_id=storable(gated.call.id),
+        call_id=gated.call.id,
         thread_id=gated.thread_id,
         step=gated.step,
     )

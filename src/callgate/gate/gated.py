@@ -14,16 +14,7 @@ from callgate.registry import Call
 from callgate.registry.catalog import shown_name
 from callgate.registry.requests import plain_name
 from callgate.signals import AbortSignal
-from callgate.store.records import (
-    ApprovalRecord,
-    Grant,
-    JournalRecord,
-    digest_of_content,
-    end_claim,
-    first_claim,
-    start_claim,
-    storable,
-)
+from callgate.store.records import ApprovalRecord, Grant, JournalRecord, digest_of_content, end_claim, first_claim, start_claim
 from callgate.tools.plain_arguments import plain_arguments
 from callgate.values import CallContext, Caller, EndedCall, ExecutionOptions, ToolCall, digest_of_input
 
@@ -211,7 +202,7 @@ class GatedCall(Call):
             kind=tool.kind,
             caller=self.subject,
             run_id=self.run_id,
-            call_id=storable(self.call.id),
+            call_id=self.call.id,
             thread_id=self.thread_id,
             step=self.step,
             attempt=self.attempt,
@@ -268,7 +259,7 @@ class End:
             kind="" if receipt is None else receipt.kind,
             caller=gated.subject,
             run_id=gated.run_id,
-            call_id=storable(gated.call.id),
+            call_id=gated.call.id,
             thread_id=gated.thread_id,
             step=gated.step,
             attempt=gated.attempt if receipt is None else receipt.attempt,

@@ -29,7 +29,6 @@ __all__ = (
     "first_claim",
     "quoted",
     "start_claim",
-    "storable",
 )
 
 _LONGEST_ID: Final = 1000
@@ -50,13 +49,6 @@ def call_key(run_id: str, call_id: str) -> str:
     if len(call) > _LONGEST_ID:
         call = f"@{hashlib.sha256(call.encode()).hexdigest()}"  # no quoted name begins with this sign
     return f"{quoted(run_id)}/{call}"
-
-
-def storable(text: str | None) -> str | None:
-    """Give a text that a model chose as every database holds it: a sign stands for a zero character and for half a pair."""
-    if text is None or text.isprintable():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
 
 
 def first_claim(key: str) -> str:
