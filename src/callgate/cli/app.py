@@ -22,6 +22,7 @@ from rich.text import Text
 
 from callgate.cli.agent import resume, run
 from callgate.cli.findings import Finding, findings
+from callgate.cli.interrupts import run_stoppable
 from callgate.cli.policy import policy_app
 from callgate.cli.shared import AsJson, Log, Target, add_log_handler, emit, refuse
 from callgate.cli.stored import approvals_app, log_app, runs
@@ -126,7 +127,9 @@ def call(
     """
     raw = sys.stdin.read() if arguments == "-" else arguments
     options = ExecutionOptions(timeout_s=UNSET if timeout_s is None else timeout_s)
-    reply = asyncio.run(_load(target).answer(name, raw, options=options))
+    registry = _load(target)
+    with asyncio.Runner() as runner:
+        reply = run_stoppable(runner, registry.answer(name, raw, options=options))
     if as_json:
         emit(_reply_row(reply))
     else:

@@ -1,6 +1,5 @@
 """What several commands share: the options, the store and the gate that they work with, and how they end."""
 
-import asyncio
 import logging
 import sys
 from collections.abc import Coroutine
@@ -9,6 +8,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 import typer
 from rich.console import Console, RenderableType
 
+from callgate.cli.interrupts import run_closing
 from callgate.cli.targets import TargetError, load_registry
 from callgate.cli.writing import for_programs, lines, said
 from callgate.errors import CallgateError, ToolDefinitionError
@@ -120,14 +120,7 @@ def gate_with(registry: ToolRegistry, place: str, policy: str | None) -> Gate:
 
 def run_with(gate: Gate, work: Coroutine[Any, Any, T]) -> T:
     """Do a command's work, close the gate, and end the command with the text of an error that a user can have caused."""
-
-    async def go() -> T:
-        try:
-            return await work
-        finally:
-            await gate.aclose()
-
     try:
-        return asyncio.run(go())
+        return run_closing(gate, work)
     except CallgateError as error:
         refuse(error.user_message)

@@ -24,6 +24,7 @@ from callgate.agent import (
     prepare_call,
 )
 from callgate.approvals import Approve, Decided, Deny, Edit
+from callgate.cli.interrupts import closed, run_stoppable
 from callgate.cli.shared import refuse
 from callgate.cli.stored import edited_in_editor, who
 from callgate.cli.tables import receipt_line
@@ -39,7 +40,6 @@ FAILED: Final = 4
 PAUSED: Final = 5
 INTERRUPTED: Final = 130
 _LONGEST: Final = 500
-_PATIENCE_S: Final = 5.0
 
 
 class Beginning(TypedDict):
@@ -87,33 +87,20 @@ def _go(gate: Gate, client: LLMClient, stream: AsyncGenerator[AgentEvent, None],
     asks = ask and _somebody_is_there()
     with asyncio.Runner() as runner:  # a loop that stands still while a person thinks: Ctrl-C is theirs then
         try:
-            ended = runner.run(_follow(stream, console))
+            ended = run_stoppable(runner, _follow(stream, console))
             while ended.status == "paused" and asks:
                 decisions = _ask_all(ended.pending, console)
                 if not decisions:
                     break
-                ended = runner.run(_decided(gate, client, ended.run_id, decisions, console))
+                ended = run_stoppable(runner, _decided(gate, client, ended.run_id, decisions, console))
         except KeyboardInterrupt:
             console.print(Text("stopped; what was stored can be seen with: callgate runs", style="yellow"))
             raise typer.Exit(INTERRUPTED) from None
         except CallgateError as error:
             refuse(error.user_message)
         finally:
-            runner.run(_closed(gate))
+            runner.run(closed(gate))
     _report(ended, console)
-
-
-async def _closed(gate: Gate) -> None:
-    """Close a gate when what a second Ctrl-C has left is over: until then its ends are still to be stored."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    if left:
-        done, _ = await asyncio.wait(left, timeout=_PATIENCE_S)
-        for task in done:
-            if not task.cancelled():
-                task.exception()  # the run is stored; what ended it was the person's own doing
-    await gate.aclose()
 
 
 async def _decided(gate: Gate, client: LLMClient, run_id: str, decisions: dict[str, Decided], console: Console) -> Run:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from callgate.cli.interrupts import run_closing
 from callgate.cli.shared import AsJson, Log, Place, PolicyFile, emit, gate_of, refuse, store_of
 from callgate.cli.targets import TargetError, load_attribute
 from callgate.cli.writing import for_programs, for_stdout, line, lines
@@ -98,14 +99,8 @@ def run(
 def _delivered(gate: Gate, workflow: Workflow, begins: object, run_id: str | None) -> Any:
     engine = Engine(workflow).bind_tool_runtime(gate)
 
-    async def go() -> Any:
-        try:
-            return await (engine.run(begins) if run_id is None else engine.resume(run_id))
-        finally:
-            await gate.aclose()
-
     try:
-        return asyncio.run(go())
+        return run_closing(gate, engine.run(begins) if run_id is None else engine.resume(run_id))
     except RunPausedError as paused:
         typer.echo(line(f"run {paused.run_id} waits for {', '.join(paused.pending)}"), err=True)
         raise typer.Exit(PAUSED) from None

@@ -13,6 +13,7 @@ import pytest
 
 AGENT = '''
 import asyncio
+import time
 from callgate import ToolCall, tool
 from callgate.testing import Says, scripted_model
 
@@ -35,6 +36,14 @@ async def cling() -> None:
         await asyncio.sleep(0.5)
 
 
+@tool(kind="read")
+async def block() -> None:
+    """Stand still, and the loop with it."""
+    print("it begins", flush=True)
+    while True:
+        time.sleep(0.05)
+
+
 @tool(kind="write")
 async def pay(amount: int) -> str:
     """Pay."""
@@ -47,8 +56,19 @@ one = scripted_model(ToolCall("pay", {"amount": 5}, "a"), "all done")
 evil = scripted_model(Says("\\x1b]0;owned\\x07 hello\\x9b2J", (ToolCall("pay", {"amount": 5}, "a"),)), "all done")
 hanging = scripted_model(ToolCall("hang", {}, "a"))
 clinging = scripted_model([ToolCall("cling", {}, "a"), ToolCall("hang", {}, "b")])
-tools = [hang, cling, pay]
+blocking = scripted_model(ToolCall("block", {}, "a"))
+tools = [hang, cling, block, pay]
 '''
+FLOW = """
+from callgate.workflow import Node, define_workflow, route
+
+
+async def wait(state, runtime):
+    return {"answer": (await runtime.tools.invoke("cling")).value}
+
+
+flow = define_workflow("w", [Node(id="a", description="A", run=wait, starts_round=True, routes=[route.deliver("answer")])])
+"""
 PATIENCE_S = 40
 
 
@@ -70,13 +90,25 @@ class Terminal:
         os.close(slave)
         self.shown, self.place, self.folder = "", 0, folder
 
-    def sees(self, wanted):
-        """Wait for a text, behind the one that was waited for last."""
-        until = time.monotonic() + PATIENCE_S
+    def breaks_off(self):
+        """Press Ctrl-C at a question until it is heard: while `input` begins to read, Python does not look for one."""
+        for _ in range(5):
+            self.types("\x03")
+            if self.shows("\n", 5):
+                return self
+        raise AssertionError(self.shown)
+
+    def shows(self, wanted, patience_s):
+        until = time.monotonic() + patience_s
         while wanted not in self.shown[self.place :] and time.monotonic() < until:
             ready, _, _ = select.select([self.master], [], [], 0.2)
             if ready and not self._read():
                 break
+        return wanted in self.shown[self.place :]
+
+    def sees(self, wanted):
+        """Wait for a text, behind the one that was waited for last."""
+        self.shows(wanted, PATIENCE_S)
         found = self.shown.find(wanted, self.place)
         assert found >= 0, self.shown
         self.place = found + len(wanted)
@@ -123,10 +155,14 @@ def terminal(tmp_path):
     (tmp_path / "agent.py").write_text(AGENT)
     opened = []
 
-    def open_one(model, *words, **environment):
-        words = ("run", "agent.py:tools", "go", "--model", f"agent.py:{model}", *words)
+    def open_command(*words, **environment):
         opened.append(Terminal(tmp_path, *words, **environment))
         return opened[-1]
+
+    def open_one(model, *words, **environment):
+        return open_command("run", "agent.py:tools", "go", "--model", f"agent.py:{model}", *words, **environment)
+
+    open_one.command = open_command
 
     open_one.folder = tmp_path
     yield open_one
@@ -159,7 +195,7 @@ def test_a_person_decides_in_the_terminal(terminal, said, code, text, paid):
 
 
 def test_ctrl_c_at_a_question_leaves_the_run_paused_and_nothing_decided(terminal):
-    person = terminal("paying").sees(ASKED).types("a\n").sees(ASKED).types("\x03")
+    person = terminal("paying").sees(ASKED).types("a\n").sees(ASKED).sees("[p]:").breaks_off()
     assert person.ends() == 5
     assert person.paid() == []
     assert person.run()[0] == "paused"
@@ -190,6 +226,36 @@ def test_a_second_ctrl_c_while_the_first_one_stops_the_run_does_no_harm(terminal
     assert person.ends() == 130
     status, state = person.run()
     assert (status, state["calls"]) == ("stopped", [])
+
+
+def test_a_third_ctrl_c_leaves_a_loop_that_stands_still(terminal):
+    (terminal.folder / "all.toml").write_text('default = "allow"\n')
+    person = terminal("blocking", "--policy", "all.toml").sees("it begins")
+    for _ in range(3):
+        person.types("\x03").sees("^C")
+        time.sleep(0.2)  # signals of one kind that are not yet delivered are one
+    assert person.ends() == 130
+
+
+@pytest.mark.parametrize("pressed", [1, 2])
+def test_ctrl_c_ends_the_tool_of_a_single_call(terminal, pressed):
+    person = terminal.command("call", "agent.py:tools", "cling").sees("it begins")
+    person.types("\x03").sees("it is cancelled").types("\x03" * (pressed - 1))
+    assert person.ends() in {1, 130}
+    assert "KeyboardInterrupt" not in person.shown
+
+
+@pytest.mark.parametrize("pressed", [1, 2])
+def test_ctrl_c_ends_a_workflow_and_what_ran_is_stored(terminal, pressed):
+    (terminal.folder / "flow.py").write_text(FLOW)
+    (terminal.folder / "all.toml").write_text('default = "allow"\n')
+    person = terminal.command("workflow", "run", "flow.py:flow", "agent.py:tools", "--policy", "all.toml").sees("it begins")
+    person.types("\x03").sees("it is cancelled").types("\x03" * (pressed - 1))
+    assert person.ends() == 130
+    with sqlite3.connect(person.folder / "callgate.db") as database:
+        ends = database.execute("SELECT status FROM callgate_journal WHERE event = 'finished'").fetchall()
+    database.close()
+    assert ends == [("cancelled",)]
 
 
 def test_an_editor_that_fails_is_told_and_asks_again(terminal):
