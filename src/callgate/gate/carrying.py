@@ -10,6 +10,7 @@ Source: contract rows A3, A5, L2; docs/adr/0009, 0012.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -18,6 +19,7 @@ from callgate.errors import (
     BudgetExceededError,
     ConflictError,
     OutputTooLargeError,
+    StoreError,
     ToolDeniedError,
     ToolError,
     ToolFailedError,
@@ -33,7 +35,7 @@ from callgate.gate.asking import (
     new_approval,
     still_covered,
 )
-from callgate.gate.content import KeepContent, content_of_error, content_of_result
+from callgate.gate.content import KeepContent, content_of_error, content_of_outcome, content_of_result
 from callgate.gate.gated import End, GatedCall, Unknown
 from callgate.gate.judge import (
     INPUT_RULE,
@@ -60,6 +62,7 @@ from callgate.values import ToolResult, digest_of_input
 
 __all__ = ("Carrier",)
 
+_log: Final = logging.getLogger("callgate")
 _ALLOW: Final = Verdict.ALLOW
 _ASK: Final = Verdict.ASK
 _DENY: Final = Verdict.DENY
@@ -207,6 +210,8 @@ class Carrier:
 
     async def _ask(self, gated: GatedCall, call: PolicyCall, decision: Decision) -> None:
         """Look for a standing grant, or for the same call that a person has denied; without either a person is asked."""
+        if gated.run_id is not None and any(each.claim == gated.claim for each in await self.store.call(gated.key)):
+            raise Held(None)  # the journal answers it, and no use of a grant is taken for that
         if gated.grant is None or not await still_covered(self.store, gated.grant, call):
             gated.grant = await covered_by_grant(self.store, call)
         if gated.grant is None:
@@ -244,9 +249,8 @@ class Carrier:
         if self._may_retry(gated, error):
             return await self._prepare_retry(gated, failure)
         denied = isinstance(error, ToolDeniedError)
-        content = content_of_error(failure.text, error)
         by, reason = (error.by, error.words) if isinstance(error, DeniedByReviewer) else (None, _reason(error))
-        content |= {"by": by, "reason": reason}
+        content = content_of_error(failure.text, error, by, reason)
         labels = gated.entry.tool.options.emits if gated.started and not isinstance(error, _OUR_WORDS) else NO_LABELS
         self.labels.collect(gated.run_id, labels)
         status = "denied" if denied else "failed"
@@ -295,12 +299,15 @@ class Carrier:
         ends = isinstance(stop, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
         status = "cancelled" if ends else "aborted"
         content: dict[str, object] = {"text": _TEXTS[status], "error": {"code": status, "status": 499, "message": _TEXTS[status]}}
-        await self._recorded(End(gated, status, self.clock(), None, content))
+        try:
+            await self._recorded(End(gated, status, self.clock(), None, content))
+        except StoreError as error:  # what stopped the call is to be raised all the same
+            _log.error("callgate.end_not_recorded tool=%s status=%s: %s", gated.entry.name, status, type(error).__name__)
 
-    async def record_blocked(self, gated: GatedCall, outcome: Outcome) -> None:
+    async def record_blocked(self, gated: GatedCall, outcome: Succeeded | Failed | Denied) -> None:
         """Record the end of a call that never came through its hooks."""
         status = "denied" if isinstance(outcome, Denied) else "failed" if isinstance(outcome, Failed) else "succeeded"
-        await self._recorded(End(gated, status, self.clock(), None, {"text": outcome.text}))
+        await self._recorded(End(gated, status, self.clock(), None, content_of_outcome(outcome)))
 
     async def _recorded(self, end: End) -> bool:
         taken = self.store.finish(end)
@@ -368,7 +375,7 @@ class Carrier:
 
     async def _deny(self, gated: GatedCall, approval: ApprovalRecord) -> Outcome:
         error = DeniedByReviewer.of(approval)
-        content = content_of_error(error.user_message, error) | {"by": error.by, "reason": error.words}
+        content = content_of_error(error.user_message, error, error.by, error.words)
         if not await self._recorded(End(gated, "denied", self.clock(), None, content, approval=approval)):
             return await self._overtaken(gated)
         return Denied(gated.call, error.user_message, error, error.by, error.words)

@@ -12,12 +12,22 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from callgate.errors import CallgateError, InvalidOutputError, ToolError, UsageError
+from callgate.gate.outcomes import Denied, Failed, Succeeded
 from callgate.registry import Call
 from callgate.tools.plain_arguments import plain_arguments
 from callgate.tools.writing import write_output
 from callgate.values import BinaryBlock, ContentBlock, ImageBlock, TextBlock, ToolResult, check_limit
 
-__all__ = ("KeepContent", "StoredError", "blocks_of", "content_of_error", "content_of_result", "kept_arguments", "written_blocks")
+__all__ = (
+    "KeepContent",
+    "StoredError",
+    "blocks_of",
+    "content_of_error",
+    "content_of_outcome",
+    "content_of_result",
+    "kept_arguments",
+    "written_blocks",
+)
 
 _REDACTED: Final = "(redacted)"
 
@@ -77,9 +87,9 @@ class KeepContent:
     def _redacted_text(self, text: str) -> str:
         try:
             value = json.loads(text)
-        except ValueError:
+            return json.dumps(redacted(value, self.redact), ensure_ascii=False)
+        except (ValueError, RecursionError):
             return _REDACTED  # what is no JSON has no fields: nothing tells where the secret stands in it
-        return json.dumps(redacted(value, self.redact), ensure_ascii=False)
 
 
 def redacted(value: Any, pointers: tuple[str, ...]) -> Any:
@@ -117,11 +127,26 @@ def content_of_result(call: Call, result: ToolResult[Any]) -> dict[str, object]:
     """Write a result for the journal: the model's text, the value where the text is not its JSON, and the blocks."""
     content: dict[str, object] = {"text": result.text}
     if call.reworded or call.notes:
-        with contextlib.suppress(InvalidOutputError, ValueError):  # the model's text was made for a value that is no JSON
-            content["value"] = json.loads(write_output(call.entry.name, result.value).text)
+        _keep_value(content, call.entry.name, result.value)
     if result.blocks:
         content["blocks"] = written_blocks(result.blocks)
     return content
+
+
+def content_of_outcome(outcome: Succeeded | Failed | Denied) -> dict[str, object]:
+    """Write an outcome that a hook gave in the place of the tool's."""
+    if isinstance(outcome, Failed):
+        return content_of_error(outcome.text, outcome.error)
+    if isinstance(outcome, Denied):
+        return content_of_error(outcome.text, outcome.error, outcome.by, outcome.reason)
+    content: dict[str, object] = {"text": outcome.text, "blocks": written_blocks(outcome.blocks)}
+    _keep_value(content, "(a hook)", outcome.value)
+    return content
+
+
+def _keep_value(content: dict[str, object], name: str, value: object) -> None:
+    with contextlib.suppress(InvalidOutputError, ValueError, RecursionError):  # a value that is no JSON, and a text made for it
+        content["value"] = json.loads(write_output(name, value).text)
 
 
 def written_blocks(blocks: tuple[ContentBlock, ...]) -> list[dict[str, str]]:
@@ -152,6 +177,7 @@ def _read_block(block: Mapping[str, str]) -> ContentBlock:
     return ImageBlock(data, block["mime_type"]) if block["type"] == "image" else BinaryBlock(data, block["mime_type"])
 
 
-def content_of_error(text: str, error: CallgateError) -> dict[str, object]:
-    """Write a failure for the journal: what the model reads, and what programs ask of the error."""
-    return {"text": text, "error": {"code": error.code, "status": error.status, "message": error.user_message}}
+def content_of_error(text: str, error: CallgateError, by: str | None = None, reason: str = "") -> dict[str, object]:
+    """Write a failure for the journal: what the model reads, what programs ask of the error, who refused and why."""
+    facts = {"code": error.code, "status": error.status, "message": error.user_message}
+    return {"text": text, "error": facts, "by": by, "reason": reason}

@@ -216,7 +216,7 @@ class Gate:
             approval=gated.approval,
         )
         outcome = await through_hooks(self._hooks, seen, last)
-        if not reached and not isinstance(outcome, Pending):
+        if not (reached or isinstance(outcome, Pending)):
             await self._carrier.record_blocked(gated, outcome)
         return outcome
 

@@ -59,6 +59,14 @@ async def through_hooks(hooks: Sequence[GateHook], seen: HookCall, last: Next) -
         failure = ToolFailedError(seen.call.name, "a hook of the program failed")
         failure.__cause__ = error
         return Failed(seen.call, failure.user_message, failure)
+    return _checked(outcome)
+
+
+def _checked(outcome: object) -> Outcome:
     if not isinstance(outcome, Succeeded | Failed | Denied | Pending):
         raise UsageError(f"a hook gives an outcome: await next(call), or Denied(…), not {type(outcome).__name__}")
+    if not isinstance(cast("object", outcome.text), str):
+        raise UsageError(f"the text of a hook's outcome is a text, not {type(outcome.text).__name__}")
+    if isinstance(outcome, Failed | Denied) and not isinstance(cast("object", outcome.error), CallgateError):
+        raise UsageError(f"the error of a hook's outcome is a CallgateError, not {type(outcome.error).__name__}")
     return outcome

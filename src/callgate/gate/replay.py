@@ -90,5 +90,5 @@ def _outcome_of(call: ToolCall, last: JournalRecord, content: dict[str, Any]) ->
 def _value_of(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

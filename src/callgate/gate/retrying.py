@@ -5,13 +5,16 @@ import random
 import time
 from dataclasses import dataclass
 from functools import partial
+from typing import Final, cast
 
-from callgate.errors import ToolError, ToolTimeoutError
+from callgate.errors import ToolError, ToolTimeoutError, UsageError
 from callgate.registry import Call
 from callgate.running.driving import call_in_loop
 from callgate.values import check_limit
 
 __all__ = ("Backoff", "is_transient")
+
+_MOST_DOUBLINGS: Final = 64  # any wait is longer than its bound by then, and a float still holds it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +28,15 @@ class Backoff:
     most_s: float = 10.0
 
     def __post_init__(self) -> None:
-        check_limit("first_s", self.first_s)
-        check_limit("most_s", self.most_s)
+        for name in ("first_s", "most_s"):
+            seconds = cast("object", getattr(self, name))
+            check_limit(name, seconds)
+            if seconds is None:
+                raise UsageError(f"{name} must be a number of seconds above 0, not None")
 
     def delay_s(self, attempt: int) -> float:
         """Give the seconds to wait after that attempt (the first is 1)."""
-        full = min(self.most_s, self.first_s * 2.0 ** (attempt - 1))
+        full = min(self.most_s, self.first_s * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS))
         return full * (1.0 - 0.5 * random.random())  # noqa: S311 - no secret: it spreads the load
 
     async def wait(self, attempt: int, call: Call) -> None:
