@@ -1,6 +1,7 @@
 """Settings that all tests share."""
 
 import re
+import signal
 
 import pytest
 from hypothesis import settings
@@ -8,6 +9,9 @@ from hypothesis import settings
 # No deadline for one example: on a busy machine it would judge the machine. In CI hypothesis loads its own profile "ci",
 # which has none either and draws the same examples each time.
 settings.register_profile("default", deadline=None, print_blob=True)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script started this in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
