@@ -102,9 +102,16 @@ async def test_a_tool_that_raises_one_error_for_ever_keeps_no_call_alive():
 
 
 async def collected(make):
-    """Make calls without the collector; give the number of objects that only it could free."""
+    """Make calls without the collector; give the number of objects that only it could free.
+
+    It is the least of three: what other tests of the process have left to their threads may become free meanwhile.
+    """
     for _ in range(10):
         await make()
+    return min([await collected_once(make) for _ in range(3)])
+
+
+async def collected_once(make):
     gc.collect()
     gc.disable()
     try:
