@@ -11,9 +11,9 @@ Source: contract rows A3, A5, L2; docs/adr/0009, 0012.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from callgate.errors import (
     BudgetExceededError,
@@ -36,7 +36,7 @@ from callgate.gate.asking import (
     still_covered,
 )
 from callgate.gate.content import KeepContent, content_of_error, content_of_outcome, content_of_result
-from callgate.gate.gated import End, GatedCall, Unknown
+from callgate.gate.gated import End, GatedCall, Unknown, end_of
 from callgate.gate.judge import (
     INPUT_RULE,
     check_approved,
@@ -56,9 +56,11 @@ from callgate.policy.decision import Decision, PolicyCall, Verdict
 from callgate.policy.protocol import ToolPolicy
 from callgate.registry import Failure, Held, ToolRegistry
 from callgate.registry.judging import Aborted, reason_of
+from callgate.registry.requests import Guard
 from callgate.store.protocol import Store
 from callgate.store.records import ApprovalRecord, Refusal
-from callgate.values import ToolResult, digest_of_input
+from callgate.tools.tool import Tool
+from callgate.values import digest_of_input
 
 __all__ = ("Carrier",)
 
@@ -78,7 +80,10 @@ _TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
-    """Carry calls with what a gate was made of. `exhausted` notes, by run, the tools whose budget there is used up."""
+    """Carry calls with what a gate was made of. `exhausted` notes, by run, the tools whose budget there is used up.
+
+    `allowed` are the tools of which every call is allowed, whatever its arguments are and whoever makes it.
+    """
 
     registry: ToolRegistry
     policy: ToolPolicy
@@ -88,46 +93,83 @@ class Carrier:
     clock: Callable[[], float]
     approval_ttl_s: float | None
     dry_run: frozenset[str]
+    allowed: Mapping[str, Tool[Any, Any]]
     labels: RunLabels = field(default_factory=RunLabels)
     exhausted: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    guard: Guard = field(init=False)
 
-    async def carry(self, gated: GatedCall) -> Outcome:
-        """Bring a call to its outcome.
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "guard", cast("Guard", self._guard))  # bound once; a call is given itself
+
+    async def carried(self, gated: GatedCall) -> Outcome:
+        """Bring a call to its outcome, and wait for it.
+
+        Raises:
+            BaseException: as `carry`.
+        """
+        outcome = self.carry(gated)
+        return outcome if type(outcome) is Succeeded else await cast("Awaitable[Outcome]", outcome)
+
+    def carry(self, gated: GatedCall) -> Succeeded | Awaitable[Outcome]:
+        """Bring a call to its outcome as far as it goes without waiting; what has to be awaited for it is given back.
 
         Raises:
             BaseException: the reason of the call's abort signal, or the cancellation of this task; the end is journalled.
             StoreError: the journal did not take a record. A call whose start it did not take has not run.
         """
+        gated.guard = self.guard
+        try:
+            end: Any = self.registry.begin(gated)
+        except BaseException as stop:
+            if not gated.started:
+                raise
+            return self._stop(gated, stop)
+        return self._succeeded(gated, end) if type(end) is Succeeded else self._carry_on(gated, end)
+
+    async def _carry_on(self, gated: GatedCall, end: Any) -> Outcome:
+        """Wait for the end of a call, and for those of the attempts that follow it."""
         while True:
-            gated.at = self.clock()
-            gated.guard = self._guard  # type: ignore[assignment]  # the registry gives it this very call
             try:
-                end = self.registry.begin(gated)
-                if type(end) is not ToolResult and not isinstance(end, (ToolResult, Failure, Held)):
+                if end is None:
+                    end = self.registry.begin(gated)
+                if not isinstance(end, (Succeeded, Failure, Held)):
                     end = await end
             except BaseException as stop:
                 if gated.started:
-                    await self._stopped(gated, stop)
+                    await self._record_stop(gated, stop)
                 raise
-            if type(end) is ToolResult:
+            if isinstance(end, Succeeded):
                 outcome = self._succeeded(gated, end)
-                return outcome if type(outcome) is Succeeded else await cast("Awaitable[Outcome]", outcome)
-            following = await (self._held(gated, end) if isinstance(end, Held) else self._failed(gated, cast("Failure", end)))
+                return outcome if isinstance(outcome, Succeeded) else await outcome
+            following = await (self._held(gated, end) if isinstance(end, Held) else self._failed(gated, end))
             if not isinstance(following, GatedCall):
                 return following
-            gated = following
+            gated, end = following, None
+
+    async def _stop(self, gated: GatedCall, stop: BaseException) -> NoReturn:
+        try:
+            await self._record_stop(gated, stop)
+            raise stop
+        finally:
+            del stop  # its trace has this frame: free both without the collector
 
     # ── before the tool ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _guard(self, gated: GatedCall) -> Awaitable[None] | None:
         """Judge a call that was read, and record its start; what has to be waited for is given back."""
+        gated.at = self.clock()
+        tool = gated.entry.tool
         if gated.tools is not None:
-            check_offered(self.policy, gated.entry.name, self.registry.offer(gated.tools))
+            check_offered(self.policy, tool.name, self.registry.offer(gated.tools))
         labels = NO_LABELS if gated.run_id is None else self.labels.known(gated.run_id)
-        return self._guard_unknown(gated) if labels is None else self._decide(gated, labels)
+        if labels is None:
+            return self._guard_unknown(gated)
+        if self.allowed.get(tool.name) is tool and not gated.unusual:
+            return self._start(gated)
+        return self._decide(gated, labels)
 
     def _decide(self, gated: GatedCall, labels: frozenset[str]) -> Awaitable[None] | None:
-        call = policy_call(gated, self.clock(), labels)
+        call = policy_call(gated, gated.at, labels)
         decision = policy_decision(self.policy, call)
         return self._judged(gated, call, decision) if isinstance(decision, Decision) else self._wait(gated, call, decision)
 
@@ -224,13 +266,11 @@ class Carrier:
 
     # ── after the tool, or instead of it ─────────────────────────────────────────────────────────────────────────────
 
-    def _succeeded(self, gated: GatedCall, result: ToolResult[Any]) -> Outcome | Awaitable[Outcome]:
-        labels = gated.entry.tool.options.emits
+    def _succeeded(self, gated: GatedCall, outcome: Succeeded) -> Succeeded | Awaitable[Outcome]:
+        labels, ended = gated.entry.tool.options.emits, outcome.ended[-1]
         wanted = gated.run_id is not None or self.keep.results
-        content = content_of_result(gated, result) if wanted else None
-        end = End(gated, "succeeded", self.clock(), result.ended, content, tuple(sorted(labels)) if labels else ())
-        ended = (*gated.ended, result.ended)
-        outcome = Succeeded(gated.call, result.text, result.value, result.blocks, result.artifacts, ended)
+        content = content_of_result(gated, outcome) if wanted else None
+        end = end_of(gated, "succeeded", self.clock(), ended, content, tuple(sorted(labels)) if labels else ())
         if labels:  # first of all, because the model may read the result from the journal, whatever becomes of this task
             self.labels.collect(gated.run_id, labels)
         taken = self.store.finish(end)
@@ -254,7 +294,7 @@ class Carrier:
         labels = gated.entry.tool.options.emits if gated.started and not isinstance(error, _OUR_WORDS) else NO_LABELS
         self.labels.collect(gated.run_id, labels)
         status = "denied" if denied else "failed"
-        if not await self._recorded(End(gated, status, self.clock(), failure.ended, content, tuple(sorted(labels)))):
+        if not await self._recorded(end_of(gated, status, self.clock(), failure.ended, content, tuple(sorted(labels)))):
             return await self._overtaken(gated) if gated.started else await self.from_journal(gated)
         if denied:
             return Denied(gated.call, failure.text, error, by, reason, gated.ended)
@@ -267,7 +307,7 @@ class Carrier:
         return gated.attempt <= options.retries and options.idempotent and is_transient(error, options.transient)
 
     async def _prepare_retry(self, gated: GatedCall, failure: Failure) -> Outcome | GatedCall:
-        if not await self._recorded(End(gated, "retried", self.clock(), failure.ended, None)):
+        if not await self._recorded(end_of(gated, "retried", self.clock(), failure.ended, None)):
             return await self._overtaken(gated)
         await self.backoff.wait(gated.attempt, gated)
         return gated.at_place(gated.place + 1, attempt=gated.attempt + 1)
@@ -291,23 +331,23 @@ class Carrier:
         asks = " A person would be asked first." if decision.verdict is Verdict.ASK else ""
         text = f"Dry run: tool {gated.entry.name!r} was not run; its arguments are valid and the policy lets it.{asks}"
         ended = () if held.ended is None else (held.ended,)
-        end = End(gated, "dry_run", self.clock(), held.ended, {"text": text})
+        end = end_of(gated, "dry_run", self.clock(), held.ended, {"text": text})
         return Succeeded(gated.call, text, ended=ended) if await self._recorded(end) else await self._overtaken(gated)
 
-    async def _stopped(self, gated: GatedCall, stop: BaseException) -> None:
+    async def _record_stop(self, gated: GatedCall, stop: BaseException) -> None:
         """Record the end of a call whose tool had been started when its caller stopped it, or the program ended."""
         ends = isinstance(stop, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
         status = "cancelled" if ends else "aborted"
         content: dict[str, object] = {"text": _TEXTS[status], "error": {"code": status, "status": 499, "message": _TEXTS[status]}}
         try:
-            await self._recorded(End(gated, status, self.clock(), None, content))
+            await self._recorded(end_of(gated, status, self.clock(), None, content))
         except StoreError as error:  # what stopped the call is to be raised all the same
             _log.error("callgate.end_not_recorded tool=%s status=%s: %s", gated.entry.name, status, type(error).__name__)
 
     async def record_blocked(self, gated: GatedCall, outcome: Succeeded | Failed | Denied) -> None:
         """Record the end of a call that never came through its hooks."""
         status = "denied" if isinstance(outcome, Denied) else "failed" if isinstance(outcome, Failed) else "succeeded"
-        await self._recorded(End(gated, status, self.clock(), None, content_of_outcome(outcome)))
+        await self._recorded(end_of(gated, status, self.clock(), None, content_of_outcome(outcome)))
 
     async def _recorded(self, end: End) -> bool:
         taken = self.store.finish(end)
@@ -376,7 +416,7 @@ class Carrier:
     async def _deny(self, gated: GatedCall, approval: ApprovalRecord) -> Outcome:
         error = DeniedByReviewer.of(approval)
         content = content_of_error(error.user_message, error, error.by, error.words)
-        if not await self._recorded(End(gated, "denied", self.clock(), None, content, approval=approval)):
+        if not await self._recorded(end_of(gated, "denied", self.clock(), None, content, approval=approval)):
             return await self._overtaken(gated)
         return Denied(gated.call, error.user_message, error, error.by, error.words)
 

@@ -16,7 +16,7 @@ from callgate.gate.outcomes import Denied, Failed, Succeeded
 from callgate.registry import Call
 from callgate.tools.plain_arguments import plain_arguments
 from callgate.tools.writing import write_output
-from callgate.values import BinaryBlock, ContentBlock, ImageBlock, TextBlock, ToolResult, check_limit
+from callgate.values import BinaryBlock, ContentBlock, ImageBlock, TextBlock, check_limit
 
 __all__ = (
     "KeepContent",
@@ -123,7 +123,7 @@ def kept_arguments(keep: KeepContent, call: Call, at: float) -> tuple[str | None
         return None, None
 
 
-def content_of_result(call: Call, result: ToolResult[Any]) -> dict[str, object]:
+def content_of_result(call: Call, result: Succeeded) -> dict[str, object]:
     """Write a result for the journal: the model's text, the value where the text is not its JSON, and the blocks."""
     content: dict[str, object] = {"text": result.text}
     if call.reworded or call.notes:

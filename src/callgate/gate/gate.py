@@ -8,7 +8,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Unpack, cast
 
@@ -17,10 +17,10 @@ from callgate.errors import ConflictError, NotFoundError, ToolDeniedError, Usage
 from callgate.gate.asking import shown_arguments
 from callgate.gate.carrying import Carrier
 from callgate.gate.content import KeepContent
-from callgate.gate.gated import GatedCall, PlaceKeywords, Unknown
+from callgate.gate.gated import GatedCall, PlaceKeywords, Unknown, gated_call
 from callgate.gate.hooks import GateHook, HookCall, through_hooks
-from callgate.gate.judge import checked, failed_closed, policy_call, policy_decision
-from callgate.gate.outcomes import Outcome, Pending
+from callgate.gate.judge import always_allowed, checked, failed_closed, policy_call, policy_decision
+from callgate.gate.outcomes import Outcome, Pending, Succeeded
 from callgate.gate.retrying import Backoff
 from callgate.gate.steps import run_step, with_ids
 from callgate.gate.waiting import assured
@@ -31,7 +31,7 @@ from callgate.registry import ToolRegistry
 from callgate.running.portal import run_in_portal
 from callgate.store.memory import MemoryStore
 from callgate.store.protocol import Store
-from callgate.store.records import ApprovalRecord, ApprovalState, Grant, JournalRecord, KillSwitch, call_key
+from callgate.store.records import ApprovalRecord, ApprovalState, Grant, JournalRecord, KillSwitch, call_key, start_claim
 from callgate.tools.tool import Tool
 from callgate.values import Caller, ToolCall, check_limit
 
@@ -80,7 +80,8 @@ class Gate:
         check_limit("max_parallel", max_parallel, whole=True)
         if isinstance(dry_run, str):
             raise UsageError(f"dry_run must be a list of tool names: write dry_run=[{dry_run!r}]")
-        policy.bind(registry.list())
+        tools = registry.list()
+        policy.bind(tools)
         self._carrier = Carrier(
             registry=registry,
             policy=policy,
@@ -90,6 +91,7 @@ class Gate:
             clock=clock,
             approval_ttl_s=approval_ttl_s,
             dry_run=frozenset(dry_run),
+            allowed={tool.name: tool for tool in tools if always_allowed(policy, tool) and tool.name not in dry_run},
         )
         self._hooks = tuple(hooks)
         self._asker_may_approve = asker_may_approve
@@ -132,7 +134,8 @@ class Gate:
         """
         gated = self._gated(call, caller, place)
         if not self._hooks:
-            return await self._carrier.carry(gated)
+            outcome = self._carrier.carry(gated)
+            return outcome if type(outcome) is Succeeded else await cast("Awaitable[Outcome]", outcome)
         if gated.run_id is not None:  # hooks have to see what a person has approved, not what the model had asked for
             gated = await self._approved_by_now(gated)
         return await self._through_hooks(gated)
@@ -187,17 +190,17 @@ class Gate:
             raise UsageError(f"a call's id must be a text or None, not {type(call.id).__name__}")
         run_id = cast("object", place.get("run_id"))
         if run_id is None:
-            key = f"{self._prefix}{next(self._ids):x}"
+            claim = f"{self._prefix}{next(self._ids)}#0000"
         elif not isinstance(run_id, str) or not run_id:
             raise UsageError(f"run_id must be a text that is not empty, or None, not {run_id!r}")
         elif not call.id:
             raise UsageError("a call of a run needs an id: ToolCall(name, arguments, id=…) with run_id=…; call_many gives ids")
         else:
-            key = call_key(run_id, call.id)
+            claim = start_claim(call_key(run_id, call.id), 0)
         tools = place.get("tools")
         if tools is not None:  # it is read more than once
             place["tools"] = self.registry.offer(tools)
-        return GatedCall(call, caller, key, self._carrier.keep, place)
+        return gated_call(call, caller, claim, self._carrier.keep, place)
 
     async def _through_hooks(self, gated: GatedCall) -> Outcome:
         reached: list[GatedCall] = []
@@ -205,7 +208,7 @@ class Gate:
         async def last(call: ToolCall) -> Outcome:
             attempt = gated.with_call(call)  # one for each time that a hook goes on: two at once must not share what is judged
             reached.append(attempt)
-            return await self._carrier.carry(attempt)
+            return await self._carrier.carried(attempt)
 
         seen = HookCall(
             call=gated.call,
@@ -310,7 +313,8 @@ class Gate:
     async def _edited(self, approval: ApprovalRecord, arguments: str | Mapping[str, object], now: float) -> tuple[str, str]:
         """Validate edited arguments and let the policy judge them; give them as text, and the digest that covers them."""
         caller = Caller(approval.caller, approval.roles)
-        gated = GatedCall(ToolCall(approval.tool, arguments, approval.call_id), caller, approval.key, self._carrier.keep, {})
+        called = ToolCall(approval.tool, arguments, approval.call_id)
+        gated = gated_call(called, caller, start_claim(approval.key, 0), self._carrier.keep, {})
         gated.approved = True
         self.registry.read(gated)
         labels = await self.store.labels(approval.run_id) if approval.run_id is not None else frozenset[str]()
@@ -347,10 +351,10 @@ class Gate:
         called = ToolCall(approval.tool, approval.arguments, approval.call_id)
         whence: PlaceKeywords = {"run_id": approval.run_id, "step": approval.step, "thread_id": approval.thread_id}
         caller = Caller(approval.caller, approval.roles)
-        gated = GatedCall(called, caller, approval.key, self._carrier.keep, {**whence, **place})
+        gated = gated_call(called, caller, start_claim(approval.key, 0), self._carrier.keep, {**whence, **place})
         outcome = await self._carrier.from_journal(gated)
         if isinstance(outcome, GatedCall):
-            return await self._through_hooks(outcome) if self._hooks else await self._carrier.carry(outcome)
+            return await self._through_hooks(outcome) if self._hooks else await self._carrier.carried(outcome)
         error = getattr(outcome, "error", None)
         if isinstance(error, ConflictError):
             raise ConflictError(error.user_message, decided_by=approval.decided_by)

@@ -9,16 +9,17 @@ from typing import Any, Final, Literal, TypedDict
 from callgate.diagnostics import DiagnosticContext
 from callgate.errors import UsageError
 from callgate.gate.content import KeepContent, kept_arguments
+from callgate.gate.outcomes import Succeeded
 from callgate.policy.decision import Budget, Decision
 from callgate.registry import Call
 from callgate.registry.catalog import shown_name
 from callgate.registry.requests import plain_name
 from callgate.signals import AbortSignal
-from callgate.store.records import ApprovalRecord, Grant, JournalRecord, digest_of_content, end_claim, first_claim, start_claim
+from callgate.store.records import ApprovalRecord, Grant, JournalRecord, digest_of_content, end_claim, key_of, start_claim
 from callgate.tools.plain_arguments import plain_arguments
-from callgate.values import CallContext, Caller, EndedCall, ExecutionOptions, ToolCall, digest_of_input
+from callgate.values import CallContext, Caller, ContentBlock, EndedCall, ExecutionOptions, ToolCall, digest_of_input
 
-__all__ = ("End", "GatedCall", "PlaceKeywords", "Unknown")
+__all__ = ("End", "GatedCall", "PlaceKeywords", "Unknown", "end_of", "gated_call")
 
 
 class PlaceKeywords(TypedDict, total=False):
@@ -45,7 +46,10 @@ class PlaceKeywords(TypedDict, total=False):
 _OWN: Final = frozenset({"run_id", "step", "dry_run", "where"})
 _KNOWN: Final = frozenset(PlaceKeywords.__annotations__)
 _NOWHERE: Final[PlaceKeywords] = {}
-_FOLLOWING: Final = ("attempt", "approval", "approved_by", "grant", "asks", "ended")
+_new: Final = object.__new__
+"""Make what every call needs one of without `__init__`: Python is entered anew for that, which doubles the price."""
+
+_FOLLOWING: Final = ("guard", "attempt", "approval", "approved_by", "grant", "asks", "ended")
 
 
 class GatedCall(Call):
@@ -58,6 +62,10 @@ class GatedCall(Call):
     what the policy says.
     """
 
+    call: ToolCall
+    caller: Caller
+    claim: str
+    keep: KeepContent
     keywords: PlaceKeywords = _NOWHERE
     run_id: str | None = None
     step: int | None = None
@@ -76,21 +84,18 @@ class GatedCall(Call):
     ended: tuple[EndedCall, ...] = ()
     unusual: bool = False
 
-    def __init__(self, call: ToolCall, caller: Caller, key: str, keep: KeepContent, keywords: PlaceKeywords) -> None:
-        self.name = call.name if type(call.name) is str else plain_name(call.name)
-        self.raw = call.arguments
-        self.call = call
-        self.caller = caller
-        self.key = key
-        self.claim = first_claim(key)
-        self.keep = keep
-        if keywords:
-            self.keywords = keywords
-            self._take_place(keywords)
-            self.unusual = self.dry_run
-        self.names = (call.id, self.run_id, 1, None)
+    @property
+    def key(self) -> str:
+        """What names the call in the journal: its places are numbered behind it."""
+        return key_of(self.claim)
 
-    def _take_place(self, keywords: PlaceKeywords) -> None:
+    def take_place(self, keywords: PlaceKeywords) -> None:
+        """Take in what is said of where the call comes from.
+
+        Raises:
+            UsageError: a keyword is unknown, or a value of another type.
+        """
+        self.keywords = keywords
         for name, value in keywords.items():
             if name not in _KNOWN:
                 raise UsageError(f"unknown keyword {name!r}; a gated call takes {', '.join(sorted(_KNOWN))}")
@@ -98,6 +103,8 @@ class GatedCall(Call):
                 setattr(self, name, value)
             else:
                 self._set(name, value)
+        self.unusual = self.dry_run
+        self.names = (self.call.id, self.run_id, 1, None)
 
     def _make_context(self) -> CallContext:
         return CallContext(
@@ -109,6 +116,25 @@ class GatedCall(Call):
             key=self.key,
             caller=self.caller,
         )
+
+    def succeed(  # type: ignore[override]  # who calls `begin` with such a call knows what it is given
+        self,
+        value: object,
+        text: str,
+        ended: EndedCall,
+        blocks: tuple[ContentBlock, ...],
+        artifacts: Mapping[str, object],
+    ) -> Succeeded:
+        """Make the outcome of a call whose tool has succeeded."""
+        outcome: Succeeded = _new(Succeeded)
+        outcome.call = self.call
+        outcome.text = text
+        outcome.value = value
+        outcome.blocks = blocks
+        outcome.artifacts = artifacts
+        outcome.ended = (*self.ended, ended) if self.ended else (ended,)
+        outcome.replayed = False
+        return outcome
 
     def plain(self) -> Mapping[str, object]:
         """Give the parsed arguments in JSON form."""
@@ -143,12 +169,11 @@ class GatedCall(Call):
         call = self.call
         if approval is not None:
             call = replace(call, arguments=approval.arguments if approval.edited is None else approval.edited)
-        following = GatedCall(call, self.caller, self.key, self.keep, self.keywords)
+        following = gated_call(call, self.caller, start_claim(self.key, place), self.keep, self.keywords)
         for name in _FOLLOWING:
             if name in self.__dict__:
                 setattr(following, name, self.__dict__[name])
         following.place = place
-        following.claim = start_claim(self.key, place)
         if attempt is not None:
             following.attempt = attempt
         if asks is not None:
@@ -220,33 +245,48 @@ class GatedCall(Call):
         )
 
 
+def gated_call(call: ToolCall, caller: Caller, claim: str, keep: KeepContent, keywords: PlaceKeywords) -> GatedCall:
+    """Make a call on its way, for a place in the journal. See `_new`."""
+    gated = _new(GatedCall)
+    gated.name = call.name if type(call.name) is str else plain_name(call.name)
+    gated.raw = call.arguments
+    gated.call = call
+    gated.caller = caller
+    gated.claim = claim
+    gated.keep = keep
+    gated.names = (call.id, None, 1, None)
+    gated.run_id = gated.signal = gated.tools = None  # all are read often, and an attribute of the class is slow to read
+    gated.unusual = False
+    if keywords:
+        gated.take_place(keywords)
+    return gated
+
+
 class End:
-    """Be the end of a call that is to be recorded: under its start, or in the place of one when the tool never ran."""
+    """Be the end of a call that is to be recorded: under its start, or in the place of one when the tool never ran.
 
-    __slots__ = ("approval", "at", "claim", "content", "ended", "gated", "labels", "status")
+    `ends` is the place of that start. Made by `end_of`.
+    """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the facts of an end; every gated call makes one, by place
-        self,
-        gated: GatedCall,
-        status: str,
-        at: float,
-        ended: EndedCall | None,
-        content: dict[str, object] | None,
-        labels: tuple[str, ...] = (),
-        approval: ApprovalRecord | None = None,
-    ) -> None:
-        self.gated = gated
-        self.claim = f"{gated.claim}!" if gated.started else gated.claim
-        self.status = status
-        self.at = at
-        self.ended = ended
-        self.content = content
-        self.labels = labels
-        self.approval = approval or gated.approval
+    gated: GatedCall
+    ends: str | None
+    status: str
+    at: float
+    ended: EndedCall | None
+    content: dict[str, object] | None = None
+    labels: tuple[str, ...] = ()
+    approval: ApprovalRecord | None = None
+
+    @property
+    def claim(self) -> str:
+        """The place that it takes: of its start, or that of one when the tool never ran."""
+        gated = self.gated
+        return gated.claim if self.ends is None else end_claim(gated.key, gated.place)
 
     def record(self) -> JournalRecord:
         """Write the record."""
         gated, receipt = self.gated, None if self.ended is None else self.ended.record()
+        approval = self.approval or gated.approval
         kept, for_run, until = gated.keep.of_result(self.content, gated.run_id, self.at)
         content = None if kept is None else json.dumps(kept, ensure_ascii=False)
         return JournalRecord(
@@ -264,7 +304,7 @@ class End:
             step=gated.step,
             attempt=gated.attempt if receipt is None else receipt.attempt,
             invocation_id=None if receipt is None else receipt.invocation_id,
-            approval_id=None if self.approval is None else self.approval.id,
+            approval_id=None if approval is None else approval.id,
             approved_by=gated.approved_by,
             input_digest=None if receipt is None else receipt.input_digest,
             input_bytes=0 if receipt is None else receipt.input_bytes,
@@ -284,6 +324,31 @@ class End:
         )
 
 
+def end_of(  # noqa: PLR0913, PLR0917 - the facts of an end; every gated call makes one, by place
+    gated: GatedCall,
+    status: str,
+    at: float,
+    ended: EndedCall | None,
+    content: dict[str, object] | None = None,
+    labels: tuple[str, ...] = (),
+    approval: ApprovalRecord | None = None,
+) -> End:
+    """Make the end of a call. See `_new`."""
+    end = _new(End)
+    end.gated = gated
+    end.ends = gated.claim if gated.started else None
+    end.status = status
+    end.at = at
+    end.ended = ended
+    if content is not None:
+        end.content = content
+    if labels:
+        end.labels = labels
+    if approval is not None:
+        end.approval = approval
+    return end
+
+
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """Be the record that a start has no end and never will: its process is gone."""
@@ -295,6 +360,11 @@ class Unknown:
     def claim(self) -> str:
         """The place of the end that did not come."""
         return end_claim(self.start.key, self.start.number)
+
+    @property
+    def ends(self) -> str:
+        """The place of the start."""
+        return self.start.claim
 
     def record(self) -> JournalRecord:
         """Write the record."""

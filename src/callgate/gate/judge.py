@@ -8,15 +8,25 @@ import logging
 from collections.abc import Awaitable, Container
 from inspect import isawaitable
 from types import CoroutineType
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from callgate.approvals import approval_digest
 from callgate.errors import ApprovalRequiredError, ToolDeniedError, ToolError, UsageError
 from callgate.gate.gated import GatedCall
 from callgate.policy.decision import Decision, PolicyCall, Verdict, strictest
 from callgate.policy.protocol import ToolPolicy
+from callgate.tools.tool import Tool
 
-__all__ = ("INPUT_RULE", "WISH_RULE", "check_approved", "check_offered", "decision_for", "policy_call", "policy_decision")
+__all__ = (
+    "INPUT_RULE",
+    "WISH_RULE",
+    "always_allowed",
+    "check_approved",
+    "check_offered",
+    "decision_for",
+    "policy_call",
+    "policy_decision",
+)
 
 WISH_RULE: Final = "tool:needs_approval"
 """The rule that a tool's own `needs_approval` stands for."""
@@ -46,6 +56,18 @@ def policy_decision(policy: ToolPolicy, call: PolicyCall) -> Decision | Awaitabl
     if type(decision) is Decision:
         return decision
     return decision if isawaitable(decision) else checked(decision)
+
+
+def always_allowed(policy: ToolPolicy, tool: Tool[Any, Any]) -> bool:
+    """Tell whether a policy allows every call of a tool, and the tool wishes for no approval.
+
+    The word of a class counts for what that class decides: one that overrides `decide` alone judges every call.
+    """
+    decides = next((each for each in type(policy).__mro__ if "decide" in vars(each)), object)
+    if "always" not in vars(decides) or "decide" in getattr(policy, "__dict__", ()) or tool.options.needs_approval is not False:
+        return False
+    decision = cast("object", policy.always(tool))
+    return type(decision) is Decision and decision.verdict is Verdict.ALLOW and not decision.budgets
 
 
 def check_offered(policy: ToolPolicy, name: str, offered: Container[str]) -> None:

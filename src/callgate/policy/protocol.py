@@ -32,6 +32,13 @@ class ToolPolicy(Protocol):
         """Say ALLOW, ASK or DENY for one call."""
         ...
 
+    def always(self, _tool: Tool[Any, Any], /) -> Decision | None:
+        """Give the decision on a tool that holds for every call, caller, moment and run; None when it depends.
+
+        A gate asks once, when it is made, and then only the class that has `decide`: who overrides that, overrides this.
+        """
+        return None
+
     def assert_offered_in_step(self, name: str, offered: Container[str], /) -> None:
         """Refuse a call to a tool that this step did not offer.
 
@@ -49,6 +56,10 @@ class AllowAll(ToolPolicy):
 
     def decide(self, _call: PolicyCall, /) -> Decision:
         """Allow it."""
+        return self._allowed
+
+    def always(self, _tool: Tool[Any, Any], /) -> Decision:
+        """Allow them all."""
         return self._allowed
 
 

@@ -193,6 +193,11 @@ class RulePolicy(ToolPolicy):
         decision = plan.decision or self._judged(plan, call)
         return decision if not plan.budgets else _with(decision, plan.budgets, call)
 
+    def always(self, tool: Tool[Any, Any], /) -> Decision | None:
+        """Give what the rules say of every call of a tool, when they leave no choice and count nothing."""
+        plan = self._index.plan_of(tool)
+        return None if plan.budgets else plan.decision
+
     def _judged(self, plan: Plan, call: PolicyCall) -> Decision:
         asking: list[Rule] = []
         for rule in plan.rules:

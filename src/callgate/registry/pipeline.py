@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from callgate.diagnostics import DiagnosticContext, ToolLate, original_error
 from callgate.errors import (
@@ -216,8 +216,8 @@ class Pipeline:
                 return
         raise InvalidInputError(entry.name, refused[0])
 
-    def settle(self, call: Call, value: object) -> ToolResult[object]:
-        """Turn what the tool gave into the result: output, cap, receipt.
+    def settle(self, call: Call, value: object) -> ToolResult[Any]:
+        """Turn what the tool gave into the call's result: output, cap, receipt.
 
         Raises:
             ToolError: `InvalidOutputError` or `OutputTooLargeError`.
@@ -243,7 +243,7 @@ class Pipeline:
         self.log.append(end)
         if call.observed:
             tell_finished(call, end.record(), written.text)
-        return ToolResult(value, written.text, end, written.blocks, artifacts)
+        return call.succeed(value, written.text, end, written.blocks, artifacts)
 
     def _check_return(self, call: Call, value: object) -> None:
         """Warn, at a tool's first result, when it is not what the return annotation says (case d15)."""

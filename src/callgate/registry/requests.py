@@ -1,7 +1,7 @@
 """What a caller may say of a call, and the call itself while it is under way."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
@@ -14,7 +14,7 @@ from callgate.running.stepping import Body, Ride
 from callgate.signals import AbortController, AbortSignal
 from callgate.tools.context import ToolContext
 from callgate.tools.tool import Tool
-from callgate.values import CallContext, CallStatus, EndedCall, ExecutionOptions
+from callgate.values import CallContext, CallStatus, ContentBlock, EndedCall, ExecutionOptions, ToolResult
 
 __all__ = (
     "NO_OPTIONS",
@@ -150,12 +150,12 @@ class Call:
     the time that one takes which sets twenty.
     """
 
-    signal: AbortSignal | None = None
+    signal: AbortSignal | None
+    tools: Iterable[Any] | None
     diagnostics: DiagnosticContext | None = None
     logger: logging.Logger | None = None
     thread_id: str | None = None
     user_context: object = None
-    tools: Iterable[Any] | None = None
     options: ExecutionOptions = NO_OPTIONS
     names: Names = _NAMELESS
     repairs: tuple[str, ...] = ()
@@ -191,6 +191,7 @@ class Call:
     began: float
 
     def __init__(self, request: "ToolInvocationRequest | str", raw: object, keywords: CallKeywords) -> None:
+        self.signal = self.tools = None  # read often, and an attribute of the class is slow to read
         if type(request) is str:
             self.name: object = request
             self.raw: object = raw
@@ -238,6 +239,17 @@ class Call:
     def input(self) -> object:
         """The input, parsed when the schema accepted it and as it came otherwise (contract row P10)."""
         return self.arguments if self.parsed else self.raw
+
+    def succeed(
+        self,
+        value: object,
+        text: str,
+        ended: EndedCall,
+        blocks: tuple[ContentBlock, ...],
+        artifacts: Mapping[str, object],
+    ) -> ToolResult[Any]:
+        """Make what `ToolRegistry.begin` gives when the tool has succeeded; a gate's call makes its own outcome."""
+        return ToolResult(value, text, ended, blocks, artifacts)
 
     def _take(self, request: ToolInvocationRequest) -> None:
         for key in _REQUEST_FIELDS:

@@ -1,7 +1,7 @@
 """`MemoryStore`: the journal and the rest in this process, bounded; it ends with the process.
 
 The path of a call takes no lock: a place is claimed by one atomic `dict.setdefault`, and the record is written only when somebody
-reads it.
+reads it. An end is found by the place of its start, and one that stands alone by its own, under which it is a first record, too.
 """
 
 import itertools
@@ -17,6 +17,7 @@ from callgate.store.protocol import JournalFilter, Verification
 from callgate.store.records import (
     ApprovalRecord,
     ApprovalState,
+    EndEntry,
     Entry,
     Grant,
     JournalRecord,
@@ -26,14 +27,15 @@ from callgate.store.records import (
     RunStatus,
     StartEntry,
     quoted,
+    start_claim,
 )
 from callgate.store.switching import grant_holds, is_switched_off, record_fits
-from callgate.tally import Tally
 from callgate.tools.spill import MemorySpill, SpillStore
 
 __all__ = ("MemoryStore",)
 
 _KEPT: Final = 2_000
+_PARTS: Final = 16
 _COUNTERS: Final = 100_000
 _CLAIMED: Final = Refusal("claimed")
 _LIVE: Final = frozenset({"running", "paused"})
@@ -41,7 +43,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 class MemoryStore:
-    """Keep the newest `kept` records of calls in memory, and the requests, grants and runs that belong to them.
+    """Keep at most `kept` records of calls in memory, the newest ones, and the requests, grants and runs that belong to them.
 
     What is still open never goes: a call that has started or waits, a run that is not over. Of the counters of budgets the
     100,000 that were used last are kept.
@@ -49,10 +51,10 @@ class MemoryStore:
 
     def __init__(self, *, kept: int = _KEPT) -> None:
         self._kept = kept
-        self._claims: dict[str, Entry] = {}
-        self._order: deque[str] = deque()
+        self._firsts: dict[str, Entry] = {}
+        self._ends: dict[str, Entry] = {}
+        self._order: deque[str | EndEntry] = deque()
         self._most = kept
-        self._open: set[str] = set()
         self._asked: dict[str, str] = {}
         self._counters: dict[str, int] = {}
         self._switches: dict[str, KillSwitch] = {}
@@ -61,7 +63,7 @@ class MemoryStore:
         self._runs: dict[str, RunRecord] = {}
         self._live: set[str] = set()
         self._profiles: dict[str, str] = {}
-        self._dropped = Tally()
+        self._dropped = 0
         self._lock = threading.RLock()
         self._spill = MemorySpill()
         self._closed = False
@@ -85,22 +87,23 @@ class MemoryStore:
         """Record a start; see `Store.start`."""
         if self._judges or entry.reserve:
             return self._start_judged(entry)
-        claim, claims = entry.claim, self._claims
-        if claim in claims or claims.setdefault(claim, entry) is not entry:
+        place, firsts = entry.claim, self._firsts
+        if place in firsts or firsts.setdefault(place, entry) is not entry:
             return _CLAIMED
-        self._open.add(claim)
-        self._order.append(claim)
+        self._order.append(place)
         return None
 
-    def finish(self, entry: Entry, /) -> bool:
+    def finish(self, entry: EndEntry, /) -> bool:
         """Record an end; see `Store.finish`."""
-        claim, claims = entry.claim, self._claims
-        if claim in claims or claims.setdefault(claim, entry) is not entry:
+        place, ends = entry.ends, self._ends
+        if place is None:
+            place = entry.claim
+            if place in self._firsts or self._firsts.setdefault(place, entry) is not entry:
+                return False
+        if place in ends or ends.setdefault(place, entry) is not entry:
             return False
-        if claim[-1] == "!":
-            self._open.discard(claim[:-1])
         order = self._order
-        order.append(claim)
+        order.append(entry)
         if len(order) > self._most:
             self._make_room()
         return True
@@ -109,7 +112,7 @@ class MemoryStore:
         if self._closed:
             raise StoreError("the store is closed; nothing was recorded, and nothing ran")
         with self._lock:
-            if entry.claim in self._claims:
+            if entry.claim in self._firsts:
                 return _CLAIMED
             for switch in self._switches.values():
                 if is_switched_off(switch, entry):
@@ -117,9 +120,8 @@ class MemoryStore:
             for counter, limit in entry.reserve:
                 if self._counters.get(counter, 0) >= limit:
                     return Refusal("used_up", counter)
-            if self._claims.setdefault(entry.claim, entry) is not entry:
+            if self._firsts.setdefault(entry.claim, entry) is not entry:
                 return _CLAIMED
-            self._open.add(entry.claim)
             self._order.append(entry.claim)
             for counter, _ in entry.reserve:
                 self._count(counter)
@@ -131,42 +133,31 @@ class MemoryStore:
             del self._counters[next(iter(self._counters))]
 
     def _make_room(self) -> None:
-        """Let the oldest records go."""
-        order, claims = self._order, self._claims
-        while len(order) > self._most:
-            oldest = order.popleft()
-            if oldest in self._open or oldest in self._asked or (self._live and oldest.partition("/")[0] in self._live):
-                self._pass_over(oldest)
-                return
-            del claims[oldest]
-            self._dropped.add()
-
-    def _pass_over(self, oldest: str) -> None:
-        """Let the oldest records go that belong to calls which have ended and to no open run."""
+        """Let the oldest records go, some at once; what belongs to a call that is open or to a run that is not over stays."""
         with self._lock:
-            order = self._order
-            order.appendleft(oldest)
-            kept: list[str] = []
-            surplus = len(order) - self._kept
+            order, firsts, ends, live = self._order, self._firsts, self._ends, self._live
+            before, staying = len(order), list[str | EndEntry]()
+            surplus = before - self._kept + self._kept // _PARTS
             while surplus > 0 and order:
-                claim = order.popleft()
-                if self._is_open(claim):
-                    kept.append(claim)
-                else:
-                    del self._claims[claim]
-                    self._dropped.add()
-                    surplus -= 1
-            order.extendleft(reversed(kept))
-            self._most = max(self._kept, len(kept) * 2)  # what is open is not looked at again and again
+                oldest = order.popleft()
+                place = oldest if isinstance(oldest, str) else oldest.ends or oldest.claim
+                if (live or place not in ends) and self._is_open(place):
+                    staying.append(oldest)
+                    continue
+                surplus -= 1
+                if place is not oldest or (self._asked and place not in ends):  # a start is found until its end goes
+                    firsts.pop(place, None)
+                    ends.pop(place, None)
+            order.extendleft(reversed(staying))
+            self._dropped += before - len(order)
+            self._most = max(self._kept, len(staying) * 2)  # what is open is not looked at again and again
 
-    def _is_open(self, claim: str) -> bool:
-        """Tell whether a record belongs to a call that has not ended, to one that waits, or to a run that is not over."""
-        if claim in self._open:
+    def _is_open(self, place: str) -> bool:
+        """Tell whether the call of a place has not ended, or waits for a person, or is of a run that is not over."""
+        asked = self._asked.get(place)
+        if place not in self._ends if asked is None else self._state_of(asked) == "pending":
             return True
-        asked = self._asked.get(claim)
-        if asked is not None and self._state_of(asked) == "pending":
-            return True
-        return claim.partition("/")[0] in self._live
+        return place.partition("/")[0] in self._live
 
     def _state_of(self, approval_id: str | None) -> ApprovalState | None:
         approval = self._approvals.get(approval_id or "")
@@ -176,25 +167,24 @@ class MemoryStore:
         """Give the records of a call; see `Store.call`."""
         found: list[JournalRecord] = []
         for number in itertools.count():
-            claim = f"{key}#{number:04d}"
-            entry = self._claims.get(claim)
-            if entry is None:
+            place = start_claim(key, number)
+            first, end = self._firsts.get(place), self._ends.get(place)
+            if first is None:
                 break
-            found.append(entry.record())
-            end = self._claims.get(claim + "!")
-            if end is not None:
+            found.append(first.record())
+            if end is not None and end is not first:
                 found.append(end.record())
         return tuple(found)
 
     async def records(self, wanted: JournalFilter, /, *, limit: int = 100, after: int = 0) -> tuple[list[JournalRecord], int]:
         """Give records in their order; see `Store.records`. Positions count all records that there ever were."""
         with self._lock:
-            dropped, claims = self._dropped.count, tuple(self._order)
+            dropped, kept = self._dropped, tuple(self._order)
         found: list[JournalRecord] = []
         position = max(after, dropped)
-        for claim in claims[position - dropped :]:
+        for each in kept[position - dropped :]:
             position += 1
-            entry = self._claims.get(claim)
+            entry = self._firsts.get(each) if isinstance(each, str) else self._ends.get(each.ends or each.claim)
             record = None if entry is None else entry.record()
             if record is not None and record_fits(wanted, record):
                 found.append(record)
@@ -209,14 +199,12 @@ class MemoryStore:
 
     async def labels(self, run_id: str, /) -> frozenset[str]:
         """Give the labels of a run; see `Store.labels`."""
-        labels = _NONE
-        for entry in self._entries_of(run_id):
-            labels = labels.union(entry.record().labels)
-        return labels
+        return _NONE.union(*(entry.record().labels for _, entry in self._entries(f"{quoted(run_id)}/")))
 
-    def _entries_of(self, run_id: str) -> list[Entry]:
-        within = f"{quoted(run_id)}/"
-        return [entry for claim, entry in tuple(self._claims.items()) if claim.startswith(within)]
+    def _entries(self, within: str = "") -> list[tuple[str, Entry]]:
+        """Give all entries with their places."""
+        every = (*self._firsts.copy().items(), *self._ends.copy().items())
+        return [(place, entry) for place, entry in every if place.startswith(within)]
 
     async def used(self, counter: str, /) -> int:
         """Give the uses of a counter."""
@@ -224,34 +212,37 @@ class MemoryStore:
 
     async def verify(self) -> Verification:
         """Tell how many records there are; records in memory have no chain."""
-        return Verification(len(self._claims), {}, ())
+        return Verification(len(self._order), {}, ())
 
     async def forget(self, run_id: str, /) -> None:
         """Forget what was kept for the run only; see `Store.forget`."""
         with self._lock:
-            self._forget(self._entries_of(run_id), lambda record: record.content_for_run)
+            self._forget(f"{quoted(run_id)}/", lambda record: record.content_for_run)
 
     async def purge(self, now: float, /) -> int:
         """Forget content whose time has passed; see `Store.purge`."""
         with self._lock:
-            entries = list(self._claims.values())
-            return self._forget(entries, lambda record: record.content_until is not None and record.content_until <= now)
+            return self._forget("", lambda record: record.content_until is not None and record.content_until <= now)
 
-    def _forget(self, entries: list[Entry], is_over: Callable[[JournalRecord], bool]) -> int:
-        count = 0
-        for entry in entries:
+    def _forget(self, within: str, is_over: Callable[[JournalRecord], bool]) -> int:
+        forgotten: set[int] = set()
+        for place, entry in self._entries(within):
             record = entry.record()
-            if record.content is not None and is_over(record):
-                self._claims[record.claim] = _Written(replace(record, content=None))
-                count += 1
-        return count
+            if record.content is None or not is_over(record):
+                continue
+            forgotten.add(id(entry))
+            without = _Written(replace(record, content=None))
+            for entries in (self._firsts, self._ends):
+                if entries.get(place) is entry:
+                    entries[place] = without
+        return len(forgotten)
 
     # ── approvals, grants, switches ──────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, entry: Entry, approval: ApprovalRecord, /) -> bool:
         """Record a request; see `Store.ask`."""
         with self._lock:
-            if entry.claim in self._claims or self._claims.setdefault(entry.claim, entry) is not entry:
+            if entry.claim in self._firsts or self._firsts.setdefault(entry.claim, entry) is not entry:
                 return False
             self._approvals[approval.id] = approval
             self._asked[entry.claim] = approval.id

@@ -7,6 +7,7 @@ from typing import Protocol
 from callgate.store.records import (
     ApprovalRecord,
     ApprovalState,
+    EndEntry,
     Entry,
     Grant,
     JournalRecord,
@@ -75,8 +76,8 @@ class Store(Protocol):
         """Record a start, unless its place is taken, a switch is thrown, or a counter is used up: judged in one transaction."""
         ...
 
-    def finish(self, entry: Entry, /) -> bool | Awaitable[bool]:
-        """Record an end (or another claim without conditions); False when its place is taken, and nothing was recorded."""
+    def finish(self, entry: EndEntry, /) -> bool | Awaitable[bool]:
+        """Record an end; False when its place is taken, and nothing was recorded."""
         ...
 
     async def call(self, key: str, /) -> tuple[JournalRecord, ...]:

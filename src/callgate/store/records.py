@@ -26,7 +26,7 @@ __all__ = (
     "call_key",
     "digest_of_content",
     "end_claim",
-    "first_claim",
+    "key_of",
     "quoted",
     "start_claim",
 )
@@ -51,14 +51,14 @@ def call_key(run_id: str, call_id: str) -> str:
     return f"{quoted(run_id)}/{call}"
 
 
-def first_claim(key: str) -> str:
-    """Name the place of a call's first record: the same as `start_claim` with 0, which nearly every call needs."""
-    return f"{key}#0000"
-
-
 def start_claim(key: str, number: int) -> str:
     """Name the place of a call's record of that number (contract row A5)."""
     return f"{key}#{number:04d}"
+
+
+def key_of(claim: str) -> str:
+    """Give the key of the call whose place it is."""
+    return claim.rpartition("#")[0]
 
 
 def end_claim(key: str, number: int) -> str:
@@ -128,6 +128,15 @@ class Entry(Protocol):
 
     def record(self) -> JournalRecord:
         """Write the record."""
+        ...
+
+
+class EndEntry(Entry, Protocol):
+    """Be an end that is to be recorded."""
+
+    @property
+    def ends(self) -> str | None:
+        """The place of the start that it ends; None when it stands alone, because nothing was started."""
         ...
 
 

@@ -40,7 +40,8 @@ async def check_policy(  # noqa: PLR0913 - everything after the tools says for w
     Raises:
         AssertionError: it answers with something that is no decision, says something else the second time, changes the arguments
             that it is shown, offers tools that the catalog does not have, hides a tool whose call it lets through, lets a call
-            pass that its step did not offer, or gives budgets that cannot be counted.
+            pass that its step did not offer, gives budgets that cannot be counted, or decides otherwise than it says it always
+            does.
     """
     catalog = [as_tool(tool) for tool in tools]
     policy.bind(catalog)
@@ -52,6 +53,10 @@ async def check_policy(  # noqa: PLR0913 - everything after the tools says for w
         await _check_call(policy, by_name[name], arguments, place, is_offered=name in names)
     for tool in catalog:
         _check_refusal(policy, tool.name)
+
+
+def _nothing(_tool: Tool[Any, Any]) -> None:
+    return None
 
 
 def _check_offer(policy: ToolPolicy, catalog: Sequence[Tool[Any, Any]], place: _Place) -> set[str]:
@@ -71,6 +76,8 @@ async def _check_call(
     first = await _decide(policy, tool, arguments, place)
     again = await _decide(policy, tool, dict(reversed(list(arguments.items()))), place)
     assert first == again, f"it judges one call of {tool.name} in two ways"
+    always = getattr(policy, "always", _nothing)(tool)
+    assert always in {None, first}, f"it says that one decision holds for every call of {tool.name}, and another one holds here"
     assert first.verdict is Verdict.DENY or is_offered, f"it hides {tool.name}, and lets a call of it through"
     counters = [budget.counter for budget in first.budgets]
     assert len(counters) == len(set(counters)), f"it counts a call of {tool.name} twice with one counter"

@@ -26,6 +26,10 @@ class _Entry:
         return self.written.claim
 
     @property
+    def ends(self) -> str | None:
+        return self.claim[:-1] if self.claim.endswith("!") else None
+
+    @property
     def tool_name(self) -> str:
         return self.written.tool
 

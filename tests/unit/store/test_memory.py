@@ -15,6 +15,7 @@ class Entry:
 
     def __init__(self, key, event="started", number=0, reserve=(), **facts):
         self.key, self.event, self.number, self.reserve, self.facts = key, event, number, reserve, facts
+        self.ends = start_claim(key, number) if event == "finished" else None
         self.claim = end_claim(key, number) if event == "finished" else start_claim(key, number)
 
     def record(self):
@@ -96,6 +97,29 @@ async def test_the_position_of_a_reading_goes_on_behind_records_that_have_gone()
     assert len(found) == 5
     further, _ = await store.records(JournalFilter(event="finished"), limit=1, after=position)
     assert int(further[0].key[1:]) == int(found[-1].key[1:]) + 1
+
+
+async def test_a_call_is_found_whole_or_not_at_all():
+    store = MemoryStore(kept=10)
+    for number in range(200):
+        calls(store, [f"~{number}"])
+        assert {len(await store.call(f"~{each}")) for each in range(number + 1)} <= {0, 2}
+        assert (await store.verify()).records <= 10
+
+
+async def test_what_ended_without_a_start_is_one_record_and_goes_with_the_others():
+    store = MemoryStore(kept=10)
+    refused = Entry("~no", **content(content_until=1.0))
+    assert store.finish(refused)
+    assert not store.finish(Entry("~no"))
+    assert store.start(Entry("~no")) == Refusal("claimed")
+    assert [record.content for record in await store.call("~no")] == [CONTENT]
+    assert await store.purge(2.0) == 1
+    assert [record.content for record in await store.call("~no")] == [None]
+    assert len((await store.records(JournalFilter()))[0]) == 1
+    calls(store, [f"~{number}" for number in range(10)])
+    assert await store.call("~no") == ()
+    assert store.start(Entry("~no")) is None
 
 
 async def test_a_run_that_goes_on_after_its_content_was_forgotten_keeps_what_comes_then():

@@ -17,6 +17,7 @@ from callgate.store.protocol import JournalFilter, Verification
 from callgate.store.records import (
     ApprovalRecord,
     ApprovalState,
+    EndEntry,
     Entry,
     Grant,
     JournalRecord,
@@ -135,7 +136,7 @@ class SQLStore:
         work = Work(loop, loop.create_future(), entry, judged=True, reserve=entry.reserve)
         return cast("Awaitable[Refusal | None]", self._submit(work))
 
-    def finish(self, entry: Entry, /) -> Awaitable[bool]:
+    def finish(self, entry: EndEntry, /) -> Awaitable[bool]:
         """Record an end; see `Store.finish`."""
         loop = asyncio.get_running_loop()
         return cast("Awaitable[bool]", self._submit(Work(loop, loop.create_future(), entry)))
