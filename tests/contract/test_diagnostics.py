@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from pydantic import BaseModel, SecretStr
 
 from callgate import AbortController, AbortedError, CallContext, Tool, ToolContext, ToolRegistry, tool
 from callgate.diagnostics import (
@@ -27,6 +28,12 @@ from callgate.values import UNSET
 from tests.contract.kit import failure
 
 MARKER = "marker-in-content"
+
+
+class Card(BaseModel):
+    pin: SecretStr
+
+
 FACTS = CallFacts(invocation_id="i1", tool="echo")
 CONTEXT = CallContext(run_id="r1", call_id="c1", attempt=2)
 
@@ -355,6 +362,22 @@ def test_d3_a_call_that_was_refused_leaves_a_span_too(call, tracer, exported):
     spans = exported.get_finished_spans()
     assert [span.attributes["error.type"] for span in spans] == ["invalid_input", "tool_not_offered", "tool_not_found"]
     assert [span.name for span in spans] == ["execute_tool echo", "execute_tool echo", "execute_tool nobody"]
+
+
+def test_d3_the_refused_input_of_a_tool_that_takes_secrets_is_recorded_nowhere(call, tracer, exported):
+    @tool
+    def login(name: str, card: Card) -> None: ...
+
+    memory = MemoryDestination(content=True)
+    spans = OpenTelemetryDestination(tracer, content=True)
+    registry = ToolRegistry([login, echo], diagnostics=DiagnosticContext.of(memory, spans))
+    failure(call, registry, "login", {"name": 1, "card": {"pin": MARKER}})
+    failure(call, registry, "login", '{"name": "ann", "card": {"pin": "' + MARKER)
+    failure(call, registry, "echo", {"text": 1})
+    call(registry, "login", {"name": "ann", "card": {"pin": MARKER}})
+    failed = [event.payload.arguments for event in memory.events if event.name == "tool.failed"]
+    assert failed == ["[not recorded]", "[not recorded]", {"text": 1}]
+    assert MARKER not in repr(memory.events) + "".join(span.to_json() for span in exported.get_finished_spans())
 
 
 @pytest.mark.parametrize("run_in", ["thread", "inline"])

@@ -1,6 +1,6 @@
 """Observing calls: `DiagnosticContext` and its destinations for logging, OpenTelemetry and memory."""
 
-from callgate.diagnostics.content import Redact
+from callgate.diagnostics.content import NOT_RECORDED, Redact
 from callgate.diagnostics.context import CallSpan, DiagnosticContext, Sink, default_diagnostics
 from callgate.diagnostics.destinations import Destination, DestinationSpan, Observer, SpanEnding, SpanOpener
 from callgate.diagnostics.events import (
@@ -27,6 +27,7 @@ from callgate.diagnostics.memory import MemoryDestination
 from callgate.diagnostics.otel import OpenTelemetryDestination
 
 __all__ = (
+    "NOT_RECORDED",
     "CallFacts",
     "CallSpan",
     "ContentLevel",

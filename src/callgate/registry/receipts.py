@@ -1,10 +1,11 @@
 """The facts that a call leaves: its receipt, and what diagnostics are told. Source: contract rows P11, D1, docs/adr/0007."""
 
 import time
+from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Final
+from typing import Final, cast
 
-from callgate.diagnostics import CallFacts, SpanEnding, ToolFailed, ToolFinished
+from callgate.diagnostics import NOT_RECORDED, CallFacts, SpanEnding, ToolFailed, ToolFinished
 from callgate.registry.catalog import shown_name
 from callgate.registry.entry import Entry
 from callgate.registry.requests import Call, Names
@@ -120,18 +121,31 @@ def facts_of(call: Call) -> CallFacts:
 def tell_finished(call: Call, record: ToolCallRecord, output: object) -> None:
     """Tell that a call ended without a failure, and end its span."""
     call.scope.emit("tool.finished", lambda: ToolFinished(record, call.arguments, output))
-    _end_span(call, SpanEnding(record, None, call.arguments, output))
+    _end_span(call, lambda: SpanEnding(record, None, call.arguments, output))
 
 
 def tell_failed(call: Call, record: ToolCallRecord, error: BaseException) -> None:
     """Tell that a call failed, and end its span."""
-    call.scope.emit("tool.failed", lambda: ToolFailed(record, error, call.input))
-    _end_span(call, SpanEnding(record, error, call.input))
+    call.scope.emit("tool.failed", lambda: ToolFailed(record, error, _shown_input(call)))
+    _end_span(call, lambda: SpanEnding(record, error, _shown_input(call)))
 
 
-def _end_span(call: Call, ending: SpanEnding) -> None:
+def _shown_input(call: Call) -> object:
+    """Give the input as it may be recorded: of one that was refused, nothing tells where the secrets stand in it."""
+    entry: Entry | None = getattr(call, "entry", None)
+    return NOT_RECORDED if entry is not None and not call.parsed and _takes_secrets(entry.schema) else call.input
+
+
+def _takes_secrets(schema: object) -> bool:
+    if isinstance(schema, Mapping):
+        facts = cast("Mapping[str, object]", schema)
+        return facts.get("writeOnly") is True or facts.get("format") == "password" or any(map(_takes_secrets, facts.values()))
+    return isinstance(schema, list) and any(map(_takes_secrets, cast("list[object]", schema)))
+
+
+def _end_span(call: Call, ending: Callable[[], SpanEnding]) -> None:
     """End the call's span; a call that never came to run its tool gets one here, so that each call has one (case h9)."""
     if call.span is None and call.scope.opens_spans:
         call.span = call.scope.open_span(facts_of(call))
     if call.span is not None:
-        call.span.end(ending)
+        call.span.end(ending())
