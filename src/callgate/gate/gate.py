@@ -452,8 +452,10 @@ class Gate:
             PolicyError: the policy names what there is not.
         """
         policy.bind(self.registry.list())
+        allowed = {name: tool for name, tool in self._carrier.allowed.items() if always_allowed(policy, tool)}
+        carrier = replace(self._carrier, policy=Narrowed(self.policy, policy), allowed=allowed)
         gate = copy.copy(self)
-        gate._carrier = replace(self._carrier, policy=Narrowed(self.policy, policy))  # noqa: SLF001 - a copy of this very object
+        gate._carrier = carrier  # noqa: SLF001 - a copy of this very object
         return gate
 
     # ── runs and recovery ────────────────────────────────────────────────────────────────────────────────────────────

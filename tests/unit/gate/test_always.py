@@ -96,6 +96,24 @@ async def test_who_overrides_the_judgement_judges_every_call(base):
     assert isinstance(await Gate(ToolRegistry([pay]), policy=both).call(CALL, caller=ALICE), Denied)
 
 
+@pytest.mark.parametrize("policy", DEPENDING, ids=range(len(DEPENDING)))
+async def test_what_a_narrower_policy_says_of_a_call_counts_though_the_first_allows_all(policy):
+    policy = counted(policy)
+    gate = Gate(ToolRegistry([pay]), policy=AllowAll()).narrowed(policy)
+    assert isinstance(await gate.call(CALL, caller=ALICE), Succeeded)
+    assert type(policy).asked == 1
+    none = gate.narrowed(RulePolicy([], default="deny"))
+    assert isinstance(await none.call(CALL, caller=ALICE), Denied)
+
+
+@pytest.mark.parametrize("policy", CONSTANT, ids=range(len(CONSTANT)))
+async def test_what_both_policies_of_a_narrowed_gate_always_allow_is_asked_once(policy):
+    policy = counted(policy)
+    gate = Gate(ToolRegistry([pay]), policy=AllowAll()).narrowed(policy)
+    assert isinstance(await gate.call(CALL, caller=ALICE), Succeeded)
+    assert type(policy).asked == 0
+
+
 @pytest.mark.parametrize("said", [Decision.deny("no"), Decision.ask("?"), None, True, "allow"])
 async def test_only_an_allow_is_believed(said):
     class Saying(ToolPolicy):
