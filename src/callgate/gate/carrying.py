@@ -39,6 +39,7 @@ from callgate.gate.content import KeepContent, content_of_error, content_of_outc
 from callgate.gate.gated import End, GatedCall, Unknown, end_of
 from callgate.gate.judge import (
     INPUT_RULE,
+    always_allowed,
     check_approved,
     check_offered,
     checked,
@@ -93,12 +94,14 @@ class Carrier:
     clock: Callable[[], float]
     approval_ttl_s: float | None
     dry_run: frozenset[str]
-    allowed: Mapping[str, Tool[Any, Any]]
     labels: RunLabels = field(default_factory=RunLabels)
     exhausted: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    allowed: Mapping[str, Tool[Any, Any]] = field(init=False)
     guard: Guard = field(init=False)
 
     def __post_init__(self) -> None:
+        tools = (tool for tool in self.registry.list() if tool.name not in self.dry_run)
+        object.__setattr__(self, "allowed", {tool.name: tool for tool in tools if always_allowed(self.policy, tool)})
         object.__setattr__(self, "guard", cast("Guard", self._guard))  # bound once; a call is given itself
 
     async def carried(self, gated: GatedCall) -> Outcome:

@@ -19,7 +19,7 @@ from callgate.gate.carrying import Carrier
 from callgate.gate.content import KeepContent
 from callgate.gate.gated import GatedCall, PlaceKeywords, Unknown, gated_call
 from callgate.gate.hooks import GateHook, HookCall, through_hooks
-from callgate.gate.judge import always_allowed, checked, failed_closed, policy_call, policy_decision
+from callgate.gate.judge import checked, failed_closed, policy_call, policy_decision
 from callgate.gate.outcomes import Outcome, Pending, Succeeded
 from callgate.gate.retrying import Backoff
 from callgate.gate.steps import run_step, with_ids
@@ -80,8 +80,7 @@ class Gate:
         check_limit("max_parallel", max_parallel, whole=True)
         if isinstance(dry_run, str):
             raise UsageError(f"dry_run must be a list of tool names: write dry_run=[{dry_run!r}]")
-        tools = registry.list()
-        policy.bind(tools)
+        policy.bind(registry.list())
         self._carrier = Carrier(
             registry=registry,
             policy=policy,
@@ -91,7 +90,6 @@ class Gate:
             clock=clock,
             approval_ttl_s=approval_ttl_s,
             dry_run=frozenset(dry_run),
-            allowed={tool.name: tool for tool in tools if always_allowed(policy, tool) and tool.name not in dry_run},
         )
         self._hooks = tuple(hooks)
         self._asker_may_approve = asker_may_approve
@@ -452,10 +450,8 @@ class Gate:
             PolicyError: the policy names what there is not.
         """
         policy.bind(self.registry.list())
-        allowed = {name: tool for name, tool in self._carrier.allowed.items() if always_allowed(policy, tool)}
-        carrier = replace(self._carrier, policy=Narrowed(self.policy, policy), allowed=allowed)
         gate = copy.copy(self)
-        gate._carrier = carrier  # noqa: SLF001 - a copy of this very object
+        gate._carrier = replace(self._carrier, policy=Narrowed(self.policy, policy))  # noqa: SLF001 - a copy of this very object
         return gate
 
     # ── runs and recovery ────────────────────────────────────────────────────────────────────────────────────────────

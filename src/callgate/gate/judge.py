@@ -14,7 +14,7 @@ from callgate.approvals import approval_digest
 from callgate.errors import ApprovalRequiredError, ToolDeniedError, ToolError, UsageError
 from callgate.gate.gated import GatedCall
 from callgate.policy.decision import Decision, PolicyCall, Verdict, strictest
-from callgate.policy.protocol import ToolPolicy
+from callgate.policy.protocol import Narrowed, ToolPolicy
 from callgate.tools.tool import Tool
 
 __all__ = (
@@ -63,6 +63,8 @@ def always_allowed(policy: ToolPolicy, tool: Tool[Any, Any]) -> bool:
 
     The word of a class counts for what that class decides: one that overrides `decide` alone judges every call.
     """
+    if type(policy) is Narrowed:
+        return all(always_allowed(each, tool) for each in policy.policies)
     decides = next((each for each in type(policy).__mro__ if "decide" in vars(each)), object)
     if "always" not in vars(decides) or "decide" in getattr(policy, "__dict__", ()) or tool.options.needs_approval is not False:
         return False

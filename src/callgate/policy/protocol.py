@@ -67,27 +67,27 @@ class Narrowed(ToolPolicy):
     """Put two policies one behind the other: offered is what both offer, and of two decisions the stricter holds."""
 
     def __init__(self, first: ToolPolicy, second: ToolPolicy) -> None:
-        self._policies = (first, second)
+        self.policies = (first, second)
 
     def bind(self, catalog: Sequence[Tool[Any, Any]], /) -> None:
         """Let both take note of the tools."""
-        for policy in self._policies:
+        for policy in self.policies:
             policy.bind(catalog)
 
     def resolve(self, catalog: Sequence[Tool[Any, Any]], request: OfferRequest, /) -> Sequence[Tool[Any, Any]]:
         """Offer what both offer."""
-        first, second = self._policies
+        first, second = self.policies
         return second.resolve(first.resolve(catalog, request), request)
 
     async def decide(self, call: PolicyCall, /) -> Decision:
         """Give the stricter of the two decisions."""
         decisions: list[Decision] = []
-        for policy in self._policies:
+        for policy in self.policies:
             decision = policy.decide(call)
             decisions.append(decision if isinstance(decision, Decision) else await decision)
         return strictest(*decisions)
 
     def assert_offered_in_step(self, name: str, offered: Container[str], /) -> None:
         """Let both refuse."""
-        for policy in self._policies:
+        for policy in self.policies:
             policy.assert_offered_in_step(name, offered)
