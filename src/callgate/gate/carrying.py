@@ -39,7 +39,6 @@ from callgate.gate.content import KeepContent, content_of_error, content_of_outc
 from callgate.gate.gated import End, GatedCall, Unknown, end_of
 from callgate.gate.judge import (
     INPUT_RULE,
-    always_allowed,
     check_approved,
     check_offered,
     checked,
@@ -49,6 +48,7 @@ from callgate.gate.judge import (
     policy_decision,
 )
 from callgate.gate.labels import NO_LABELS, RunLabels
+from callgate.gate.narrowing import always_allowed
 from callgate.gate.outcomes import Denied, Failed, Outcome, Pending, Succeeded
 from callgate.gate.replay import Past, past_of, replayed
 from callgate.gate.retrying import Backoff, is_transient
@@ -189,16 +189,16 @@ class Carrier:
         except Aborted:
             raise
         except Exception as error:  # noqa: BLE001 - the host's own code
-            decision = failed_closed(call.tool.name, error)
+            decision = failed_closed(gated.entry.name, error)
         waiting = self._judged(gated, call, checked(decision))
         if waiting is not None:
             await waiting
 
     def _judged(self, gated: GatedCall, call: PolicyCall, decision: Decision) -> Awaitable[None] | None:
-        tool = call.tool
+        tool = gated.entry.tool
         if decision.verdict is _ALLOW and not (tool.options.needs_approval or gated.unusual or decision.budgets or self.dry_run):
             return self._start(gated)
-        call = policy_call(gated, call.now, call.labels)  # what the policy may have made of its own is not what runs
+        call = policy_call(gated, gated.at, call.labels)  # what the policy may have made of its own is not what runs
         decision = decision_for(gated, call, decision)
         if decision.verdict is _DENY:
             raise ToolDeniedError(tool.name, decision.reason)

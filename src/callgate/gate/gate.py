@@ -19,14 +19,15 @@ from callgate.gate.carrying import Carrier
 from callgate.gate.content import KeepContent
 from callgate.gate.gated import GatedCall, PlaceKeywords, Unknown, gated_call
 from callgate.gate.hooks import GateHook, HookCall, through_hooks
-from callgate.gate.judge import checked, failed_closed, policy_call, policy_decision
+from callgate.gate.judge import check_bound, decided, policy_call
+from callgate.gate.narrowing import Narrowed
 from callgate.gate.outcomes import Outcome, Pending, Succeeded
 from callgate.gate.retrying import Backoff
 from callgate.gate.steps import run_step, with_ids
 from callgate.gate.waiting import assured
 from callgate.policy.conditions import Condition
-from callgate.policy.decision import Decision, OfferRequest, Verdict
-from callgate.policy.protocol import Narrowed, ToolPolicy
+from callgate.policy.decision import OfferRequest, Verdict
+from callgate.policy.protocol import ToolPolicy
 from callgate.registry import ToolRegistry
 from callgate.running.portal import run_in_portal
 from callgate.store.memory import MemoryStore
@@ -80,7 +81,7 @@ class Gate:
         check_limit("max_parallel", max_parallel, whole=True)
         if isinstance(dry_run, str):
             raise UsageError(f"dry_run must be a list of tool names: write dry_run=[{dry_run!r}]")
-        policy.bind(registry.list())
+        check_bound(policy, registry.list())
         self._carrier = Carrier(
             registry=registry,
             policy=policy,
@@ -317,12 +318,7 @@ class Gate:
         self.registry.read(gated)
         labels = await self.store.labels(approval.run_id) if approval.run_id is not None else frozenset[str]()
         call = policy_call(gated, now, labels)
-        decision = policy_decision(self.policy, call)
-        if not isinstance(decision, Decision):
-            try:
-                decision = checked(await decision)
-            except Exception as error:  # noqa: BLE001 - the host's own code
-                decision = failed_closed(approval.tool, error)
+        decision = await decided(self.policy, call)
         if decision.verdict is Verdict.DENY:
             raise ToolDeniedError(approval.tool, decision.reason)
         shown_arguments(call)
@@ -449,7 +445,7 @@ class Gate:
         Raises:
             PolicyError: the policy names what there is not.
         """
-        policy.bind(self.registry.list())
+        check_bound(policy, self.registry.list())
         gate = copy.copy(self)
         gate._carrier = replace(self._carrier, policy=Narrowed(self.policy, policy))  # noqa: SLF001 - a copy of this very object
         return gate

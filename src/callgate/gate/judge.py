@@ -4,8 +4,9 @@ policy.decide   strictest with   needs_approval of the tool, what its input pars
 approved call   the tool and the arguments are what the person saw; a DENY wins; an ASK of other rules is asked anew
 """
 
+import copy
 import logging
-from collections.abc import Awaitable, Container
+from collections.abc import Awaitable, Container, Sequence
 from inspect import isawaitable
 from types import CoroutineType
 from typing import Any, Final, cast
@@ -14,15 +15,16 @@ from callgate.approvals import approval_digest
 from callgate.errors import ApprovalRequiredError, ToolDeniedError, ToolError, UsageError
 from callgate.gate.gated import GatedCall
 from callgate.policy.decision import Decision, PolicyCall, Verdict, strictest
-from callgate.policy.protocol import Narrowed, ToolPolicy
+from callgate.policy.protocol import ToolPolicy
 from callgate.tools.tool import Tool
 
 __all__ = (
     "INPUT_RULE",
     "WISH_RULE",
-    "always_allowed",
     "check_approved",
+    "check_bound",
     "check_offered",
+    "decided",
     "decision_for",
     "policy_call",
     "policy_decision",
@@ -49,27 +51,25 @@ def policy_decision(policy: ToolPolicy, call: PolicyCall) -> Decision | Awaitabl
     Raises:
         UsageError: it answers with something that is no decision; nothing runs.
     """
+    name = call.tool.name
     try:
         decision: object = policy.decide(call)
     except Exception as error:  # noqa: BLE001 - the host's own code
-        return failed_closed(call.tool.name, error)
+        return failed_closed(name, error)
     if type(decision) is Decision:
         return decision
     return decision if isawaitable(decision) else checked(decision)
 
 
-def always_allowed(policy: ToolPolicy, tool: Tool[Any, Any]) -> bool:
-    """Tell whether a policy allows every call of a tool, and the tool wishes for no approval.
-
-    The word of a class counts for what that class decides: one that overrides `decide` alone judges every call.
-    """
-    if type(policy) is Narrowed:
-        return all(always_allowed(each, tool) for each in policy.policies)
-    decides = next((each for each in type(policy).__mro__ if "decide" in vars(each)), object)
-    if "always" not in vars(decides) or "decide" in getattr(policy, "__dict__", ()) or tool.options.needs_approval is not False:
-        return False
-    decision = cast("object", policy.always(tool))
-    return type(decision) is Decision and decision.verdict is Verdict.ALLOW and not decision.budgets
+async def decided(policy: ToolPolicy, call: PolicyCall) -> Decision:
+    """Do as `policy_decision` with a copy of the call, and wait for the answer; one that is no decision then denies."""
+    name, decision = call.tool.name, policy_decision(policy, copy.copy(call))
+    if isinstance(decision, Decision):
+        return decision
+    try:
+        return checked(await decision)
+    except Exception as error:  # noqa: BLE001 - the host's own code
+        return failed_closed(name, error)
 
 
 def check_offered(policy: ToolPolicy, name: str, offered: Container[str]) -> None:
@@ -84,10 +84,24 @@ def check_offered(policy: ToolPolicy, name: str, offered: Container[str]) -> Non
     except Exception as error:
         decision = failed_closed(name, error)
         raise ToolDeniedError(name, decision.reason) from error
+    _check_nothing("assert_offered_in_step", answer)
+
+
+def check_bound(policy: ToolPolicy, catalog: Sequence[Tool[Any, Any]]) -> None:
+    """Let the policy take note of the tools.
+
+    Raises:
+        PolicyError: it names what is not among them.
+        UsageError: it answers with something, such as a coroutine that nobody would wait for.
+    """
+    _check_nothing("bind", cast("object", policy.bind(catalog)))
+
+
+def _check_nothing(name: str, answer: object) -> None:
     if answer is not None:
         if isinstance(answer, CoroutineType):
             answer.close()
-        raise UsageError("assert_offered_in_step raises, or gives nothing back; it must not be async")
+        raise UsageError(f"{name} raises, or gives nothing back; it must not be async")
 
 
 def failed_closed(tool: str, error: Exception) -> Decision:

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Container, Sequence
 from typing import Any, Protocol
 
 from callgate.errors import ToolNotOfferedError
-from callgate.policy.decision import Decision, OfferRequest, PolicyCall, strictest
+from callgate.policy.decision import Decision, OfferRequest, PolicyCall
 from callgate.tools.tool import Tool
 
-__all__ = ("AllowAll", "Narrowed", "ToolPolicy")
+__all__ = ("AllowAll", "ToolPolicy")
 
 
 class ToolPolicy(Protocol):
@@ -61,33 +61,3 @@ class AllowAll(ToolPolicy):
     def always(self, _tool: Tool[Any, Any], /) -> Decision:
         """Allow them all."""
         return self._allowed
-
-
-class Narrowed(ToolPolicy):
-    """Put two policies one behind the other: offered is what both offer, and of two decisions the stricter holds."""
-
-    def __init__(self, first: ToolPolicy, second: ToolPolicy) -> None:
-        self.policies = (first, second)
-
-    def bind(self, catalog: Sequence[Tool[Any, Any]], /) -> None:
-        """Let both take note of the tools."""
-        for policy in self.policies:
-            policy.bind(catalog)
-
-    def resolve(self, catalog: Sequence[Tool[Any, Any]], request: OfferRequest, /) -> Sequence[Tool[Any, Any]]:
-        """Offer what both offer."""
-        first, second = self.policies
-        return second.resolve(first.resolve(catalog, request), request)
-
-    async def decide(self, call: PolicyCall, /) -> Decision:
-        """Give the stricter of the two decisions."""
-        decisions: list[Decision] = []
-        for policy in self.policies:
-            decision = policy.decide(call)
-            decisions.append(decision if isinstance(decision, Decision) else await decision)
-        return strictest(*decisions)
-
-    def assert_offered_in_step(self, name: str, offered: Container[str], /) -> None:
-        """Let both refuse."""
-        for policy in self.policies:
-            policy.assert_offered_in_step(name, offered)

@@ -3,6 +3,7 @@
 import pytest
 
 from callgate import Caller, Denied, Gate, Pending, Succeeded, ToolCall, ToolRegistry, tool
+from callgate.gate.narrowing import Narrowed
 from callgate.policy import (
     AllowAll,
     BudgetRule,
@@ -15,7 +16,6 @@ from callgate.policy import (
     ToolPolicy,
     Verdict,
 )
-from callgate.policy.protocol import Narrowed
 from callgate.store import MemoryStore
 from callgate.testing import check_policy
 

@@ -11,6 +11,7 @@ from callgate import (
     Approve,
     Caller,
     Denied,
+    Edit,
     ExecutionOptions,
     Failed,
     Gate,
@@ -21,6 +22,7 @@ from callgate import (
     UsageError,
     tool,
 )
+from callgate.errors import ApprovalRequiredError, ToolNotOfferedError
 from callgate.policy import AllowAll, Budget, Decision, ToolPolicy, Verdict
 from callgate.store import MemoryStore, SQLStore
 
@@ -101,6 +103,83 @@ async def test_a_check_of_the_offer_that_fails_denies_and_one_that_would_have_to
     with pytest.raises(UsageError, match="must not be async"):
         await Gate(ToolRegistry([refund]), policy=Async()).call(call(), caller=ALICE, tools=["refund"])
     assert ran == []
+
+
+async def test_a_check_of_the_tools_that_would_have_to_be_awaited_makes_no_gate(refund):
+    class Async(AllowAll):
+        async def bind(self, catalog):
+            raise AssertionError("nobody waits for it")
+
+    registry = ToolRegistry([refund])
+    with pytest.raises(UsageError, match="must not be async"):
+        Gate(registry, policy=Async())
+    with pytest.raises(UsageError, match="must not be async"):
+        Gate(registry, policy=AllowAll()).narrowed(Async())
+
+
+async def ask_late(_call):
+    raise ApprovalRequiredError("refund", "large")
+
+
+def ask_at_once(_call):
+    raise ApprovalRequiredError("refund", "large")
+
+
+def meddle(asked):
+    asked.arguments["amount"], asked.tool, asked.caller = 0, None, None
+    return Decision.allow()
+
+
+@pytest.mark.parametrize("first", [ask_at_once, ask_late, meddle])
+@pytest.mark.parametrize("turned", [False, True])
+async def test_of_two_policies_the_stricter_holds_whatever_the_other_does(refund, ran, first, turned):
+    policies = Saying(first), Saying(lambda asked: Decision.deny("no") if asked.arguments["amount"] else Decision.allow())
+    one, other = reversed(policies) if turned else policies
+    gate = Gate(ToolRegistry([refund]), policy=one).narrowed(other)
+    assert (type(await gate.call(call(), caller=ALICE)), ran) == (Denied, [])
+
+
+async def test_what_a_narrower_policy_refuses_to_offer_is_refused(refund, ran):
+    class Refusing(AllowAll):
+        def assert_offered_in_step(self, name, offered):
+            raise ToolNotOfferedError(name)
+
+    class Async(AllowAll):
+        async def assert_offered_in_step(self, name, offered):
+            raise AssertionError("nobody waits for it")
+
+    for policy in (Refusing(), Async()):
+        gate = Gate(ToolRegistry([refund]), policy=AllowAll()).narrowed(policy)
+        assert (await gate.call(call(), caller=ALICE, tools=["refund"])).is_error
+    assert ran == []
+
+
+async def test_what_a_policy_makes_of_the_tool_it_is_asked_about_spares_no_approval(ran):
+    @tool(kind="write", needs_approval=True)
+    async def refund(amount: int) -> None:
+        ran.append(amount)
+
+    @tool(kind="read", name="refund")
+    async def harmless(amount: int) -> None:
+        raise AssertionError("it is never called")
+
+    def exchange(asked):
+        asked.tool = harmless
+        return Decision.allow()
+
+    outcome = await Gate(ToolRegistry([refund]), policy=Saying(exchange)).call(call(), caller=ALICE)
+    assert (type(outcome), ran) == (Pending, [])
+
+
+async def test_an_edit_is_judged_by_what_the_policy_sees_and_runs_as_it_was_written(refund, ran):
+    def judge(asked):
+        asked.arguments["amount"] += 1
+        return Decision.ask("large")
+
+    gate = Gate(ToolRegistry([refund]), policy=Saying(judge))
+    pending = await gate.call(call(), caller=ALICE)
+    assert isinstance(await gate.decide(pending.approval_id, Edit(by="bob", arguments={"amount": 7})), Succeeded)
+    assert ran == [7]
 
 
 async def test_an_offer_may_be_an_iterator(refund, ran):
