@@ -231,6 +231,20 @@ async def test_f16_a_denial_says_what_to_do_and_the_same_call_is_not_asked_about
     assert world.ran == [("look", 1), ("look", 2)]
 
 
+async def test_f16_the_same_arguments_written_otherwise_are_not_asked_about_again_either():
+    tool = Tool(
+        name="pay",
+        kind="write",
+        input_schema={"type": "object", "properties": {"amount": {"type": "integer"}}},
+        execute=lambda arguments: "paid",
+    )
+    gate = Gate(ToolRegistry([tool]), policy=RulePolicy([], default="ask"))
+    pending = await gate.call(ToolCall("pay", {"amount": 5}, "1"), caller=ALICE, run_id="r")
+    await gate.decide(pending.approval_id, Deny(by="bob"))
+    assert isinstance(await gate.call(ToolCall("pay", '{"amount": 5.0}', "2"), caller=ALICE, run_id="r"), Denied)
+    assert isinstance(await gate.call(ToolCall("pay", {"amount": 6}, "3"), caller=ALICE, run_id="r"), Pending)
+
+
 async def test_f19_a_history_that_ends_with_a_gated_call_is_pending(world):
     history = [
         ModelRequest(parts=[UserPromptPart(content="pay")]),

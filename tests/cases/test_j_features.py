@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from callgate import (
+    AbortController,
     Background,
     Backoff,
     Caller,
@@ -17,6 +18,8 @@ from callgate import (
     ToolAnswer,
     ToolCall,
     ToolContext,
+    ToolDeniedError,
+    ToolError,
     ToolRegistry,
     UsageError,
     tool,
@@ -223,6 +226,43 @@ async def test_j7_hooks_see_change_block_and_replace_and_fail_closed():
         with pytest.raises(UsageError):
             await gate(hook).call(ToolCall("look", {"n": 1}), caller=ALICE)
     assert ran == [1]
+
+
+@pytest.mark.parametrize("error", [ToolError("not today", code="closed", status=423), ToolDeniedError("look", "not today")])
+@pytest.mark.parametrize("run_id", [None, "r"])
+async def test_j7_a_hook_may_refuse_a_call_with_a_tools_error(error, run_id):
+    async def refusing(_seen, _go_on):
+        raise error
+
+    @tool(kind="read")
+    async def look() -> None:
+        raise AssertionError("it does not run")
+
+    gate = Gate(ToolRegistry([look]), policy=AllowAll(), hooks=[refusing])
+    outcomes = await gate.call_many([ToolCall("look", {}, "1"), ToolCall("look", {}, "2")], caller=ALICE, run_id=run_id)
+    for outcome in outcomes:
+        assert isinstance(outcome, Denied if isinstance(error, ToolDeniedError) else Failed)
+        assert outcome.error is error
+        assert "not today" in outcome.text
+
+
+async def test_p7_an_abort_gives_its_own_reason_through_hooks_as_well():
+    class Left(Exception):
+        pass
+
+    async def through(seen, go_on):
+        return await go_on(seen.call)
+
+    aborts = AbortController()
+
+    @tool(kind="read")
+    async def wait() -> None:
+        aborts.abort(Left())
+        await asyncio.Event().wait()
+
+    gate = Gate(ToolRegistry([wait]), policy=AllowAll(), hooks=[through, through])
+    with pytest.raises(Left):
+        await gate.call(ToolCall("wait"), caller=ALICE, signal=aborts.signal)
 
 
 async def test_j8_j9_artifacts_never_reach_the_model_and_the_cap_is_in_one_place():

@@ -281,6 +281,14 @@ async def test_a2_a_dry_run_does_everything_but_the_body():
     assert ran == []
 
 
+@pytest.mark.parametrize("names", [["get_ordr"], ["get_*"], [1], "get_order", 5, None])
+def test_a2_a_dry_run_of_a_tool_that_there_is_not_is_refused(names):
+    _, tools = shop()
+    with pytest.raises(UsageError, match="dry_run"):
+        Gate(ToolRegistry(tools), policy=AllowAll(), dry_run=names)
+    assert Gate(ToolRegistry(), policy=AllowAll(), dry_run=["get_ordr"]), "an empty registry closes nothing"
+
+
 def test_a2_the_registry_never_decides_and_the_policy_never_runs_a_tool():
     from tests.project.layers import imports_of  # noqa: PLC0415
 

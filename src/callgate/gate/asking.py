@@ -10,7 +10,7 @@ from callgate.approvals import approval_digest, denial_text
 from callgate.errors import ToolDeniedError
 from callgate.gate.gated import GatedCall
 from callgate.policy.conditions import Condition, fits
-from callgate.policy.decision import Decision, PolicyCall
+from callgate.policy.decision import Decision, PolicyCall, digest_of
 from callgate.policy.globs import matches
 from callgate.store.protocol import Store
 from callgate.store.records import ApprovalRecord, Grant, JournalRecord
@@ -137,8 +137,8 @@ async def denied_before(store: Store, call: PolicyCall) -> ApprovalRecord | None
     """Find the same call of the same run that a person has denied: nobody is asked twice about it (case f16)."""
     if call.run_id is None:
         return None
-    shown = shown_arguments(call)
+    shown_arguments(call)  # what cannot be shown has been denied by nobody
     for approval in await store.approvals(state="denied", run_id=call.run_id):
-        if approval.tool == call.tool.name and approval.shown == shown:
+        if approval.tool == call.tool.name and digest_of(json.loads(approval.shown)) == call.digest:
             return approval
     return None

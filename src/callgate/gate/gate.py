@@ -79,9 +79,8 @@ class Gate:
         _check_parts(registry, policy)
         check_limit("approval_ttl_s", approval_ttl_s)
         check_limit("max_parallel", max_parallel, whole=True)
-        if isinstance(dry_run, str):
-            raise UsageError(f"dry_run must be a list of tool names: write dry_run=[{dry_run!r}]")
         check_bound(policy, registry.list())
+        _check_dry_run(dry_run, registry)
         self._carrier = Carrier(
             registry=registry,
             policy=policy,
@@ -493,6 +492,15 @@ def _check_parts(registry: object, policy: object) -> None:
     for name in ("bind", "resolve", "decide", "assert_offered_in_step"):
         if not callable(getattr(policy, name, None)):
             raise UsageError(f"a policy needs {name}(…): make {type(policy).__name__} a subclass of ToolPolicy")
+
+
+def _check_dry_run(names: object, registry: ToolRegistry) -> None:
+    """Refuse a name that is misspelt: its tool would run. As with policies, an empty registry closes nothing."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise UsageError(f"dry_run must be a list of tool names, such as ['pay'], not {names!r}")
+    for name in cast("Collection[object]", names):
+        if not isinstance(name, str) or (len(registry) and not registry.has(name)):
+            raise UsageError(f"dry_run holds names of the registry's tools, not {name!r}: {', '.join(registry.ids()[:10])}")
 
 
 def _decided_already(approval: ApprovalRecord) -> ConflictError:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 from callgate.errors import UsageError
 from callgate.tools.tool import Tool
 from callgate.values import Caller
 
-__all__ = ("Budget", "Decision", "OfferRequest", "PolicyCall", "Verdict", "strictest")
+__all__ = ("Budget", "Decision", "OfferRequest", "PolicyCall", "Verdict", "digest_of", "strictest")
 
 
 class Verdict(IntEnum):
@@ -81,6 +81,20 @@ def strictest(first: Decision, second: Decision) -> Decision:
     return Decision(speaks.verdict, speaks.reason, rules, first.budgets + second.budgets)
 
 
+def digest_of(arguments: Mapping[str, object]) -> str:
+    """Give what is the same for equal arguments in JSON form, whatever the order of keys, and 1 and 1.0 alike."""
+    canonical = json.dumps(_alike(arguments), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _alike(value: object) -> object:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {key: _alike(each) for key, each in cast("Mapping[str, object]", value).items()}
+    return [_alike(each) for each in cast("list[object]", value)] if isinstance(value, list) else value
+
+
 class PolicyCall:
     """Be one call as a policy judges it: its input has been parsed.
 
@@ -122,8 +136,7 @@ class PolicyCall:
     @property
     def digest(self) -> str:
         """The same for equal arguments, whatever the order of their keys (SHA-256 in hex)."""
-        canonical = json.dumps(self.arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+        return digest_of(self.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

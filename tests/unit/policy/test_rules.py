@@ -172,6 +172,9 @@ def test_a_counter_is_that_of_a_run_a_tool_a_caller_or_a_call():
     same = counter("same-call", run_id="r", arguments={"a": 1, "b": 2})
     assert same == counter("same-call", run_id="r", arguments={"b": 2, "a": 1})
     assert same != counter("same-call", run_id="r", arguments={"a": 1})
+    assert same != counter("same-call", run_id="r", arguments={"a": True, "b": 2}), "a boolean is no number"
+    written = counter("same-call", run_id="r", arguments={"a": [1, {"b": -0.0}], "c": 2**60})
+    assert written == counter("same-call", run_id="r", arguments={"a": [1.0, {"b": 0}], "c": float(2**60)})
     assert counter("caller", now=59.0, window_s=60) == counter("caller", now=0.0, window_s=60)
     assert counter("caller", now=60.0, window_s=60) != counter("caller", now=59.0, window_s=60)
     assert counter("caller", now=60.0, window_s=60) != counter("caller", now=30.0, window_s=30)
