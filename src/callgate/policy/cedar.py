@@ -81,7 +81,8 @@ class CedarPolicy(ToolPolicy):
         self._cedar = _cedar()
         self._file = file if isinstance(policies, str) else str(policies)
         self._text = policies if isinstance(policies, str) else _read(policies)
-        self._entities = {_uid_of(entity): dict(entity) for entity in entities}
+        self._entities = _by_uid(entities)
+        self._check_entities()
         parts = statements(self._text)
         self._policies = self._parsed(parts)
         self._named = self._names(parts)
@@ -112,6 +113,17 @@ class CedarPolicy(ToolPolicy):
         covered = [self._text, sorted(json.dumps(each, sort_keys=True) for each in self._entities.values())]
         return sha256(json.dumps(covered).encode()).hexdigest()
 
+    def _check_entities(self) -> None:
+        """Refuse entities that Cedar does not take: it would deny every call, and not say why."""
+        nobody, no_policies = {"type": "Caller", "id": ""}, self._cedar.PolicySet.from_str("")
+        request = {"principal": nobody, "action": _RUN, "resource": {"type": "Tool", "id": ""}, "context": {}}
+        try:
+            (result,) = self._cedar.is_authorized_batch([request], no_policies, list(self._entities.values()))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise PolicyError(f"the entities are no JSON: {error}") from error
+        for fault in result.diagnostics.errors:
+            raise PolicyError(f"the entities are not Cedar's: {fault.rpartition(']: ')[2]}")
+
     def _parsed(self, parts: Sequence[Statement]) -> Any:
         try:
             return self._cedar.PolicySet.from_str(self._text)
@@ -134,9 +146,14 @@ class CedarPolicy(ToolPolicy):
         for key in facts["templates"]:
             raise PolicyError("a template is without effect; write out its policies", file=self._file, line=lines.get(key))
         named: dict[str, _Named] = {}
+        seen: set[str] = set()
         for key, policy in sorted(facts["staticPolicies"].items(), key=lambda item: int(item[0].removeprefix("policy"))):
             notes = policy.get("annotations", {})
-            named[key] = _Named(f"cedar:{notes.get('id') or key}", notes.get("reason") or "", lines.get(key), policy)
+            name = notes.get("id") or key
+            if name in seen:
+                raise PolicyError(f"two policies have the id {name!r}", file=self._file, line=lines.get(key))
+            seen.add(name)
+            named[key] = _Named(f"cedar:{name}", notes.get("reason") or "", lines.get(key), policy)
         return named
 
     def _validate(self, schema: str | dict[str, Any]) -> None:
@@ -208,6 +225,18 @@ def _read(path: PathLike[str]) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"it cannot be read: {type(error).__name__}", file=str(path)) from error
+
+
+def _by_uid(entities: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for entity in entities:
+        if not isinstance(cast("object", entity), Mapping):
+            raise PolicyError(f"entities are a list of tables with uid, attrs and parents, not {entity!r}")
+        uid = _uid_of(entity)
+        if uid in found:
+            raise PolicyError(f"two entities have the uid {uid[0]}::{json.dumps(uid[1])}")
+        found[uid] = dict(entity)
+    return found
 
 
 def _uid_of(entity: Mapping[str, Any]) -> tuple[str, str]:

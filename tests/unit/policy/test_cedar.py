@@ -17,6 +17,7 @@ permit(principal in Role::"agent", action == Action::"call_with_approval", resou
 forbid(principal == Caller::"mallory", action, resource);
 """
 ALICE = Caller("alice", ("agent",))
+ALICE_AS_ENTITY = {"uid": {"type": "Caller", "id": "alice"}, "attrs": {}, "parents": []}
 
 
 @tool(kind="read", emits=["untrusted"])
@@ -221,6 +222,32 @@ def test_entities_of_the_host_are_joined_with_the_calls():
     for uid in (None, "alice", {"type": "Caller"}):
         with pytest.raises(PolicyError, match="needs a uid"):
             CedarPolicy(text, entities=[{"uid": uid}])
+
+
+@pytest.mark.parametrize(
+    ("entities", "says"),
+    [
+        (["alice"], "a list of tables"),
+        ({"uid": {"type": "Caller", "id": "alice"}}, "a list of tables"),
+        ([ALICE_AS_ENTITY, {**ALICE_AS_ENTITY, "parents": [{"type": "Role", "id": "boss"}]}], r'uid Caller::"alice"'),
+        ([{**ALICE_AS_ENTITY, "attrs": None}], "not Cedar's: .*null"),
+        ([{**ALICE_AS_ENTITY, "attrs": {"level": 1.5}}], "not Cedar's"),
+        ([{**ALICE_AS_ENTITY, "attrs": {"level": object()}}], "no JSON"),
+        ([{**ALICE_AS_ENTITY, "uid": {"type": "no type", "id": "x"}}], "not Cedar's"),
+        ([{**ALICE_AS_ENTITY, "parents": [{"type": "Caller", "id": "alice"}]}], "cycle"),
+        ([{"uid": {"type": "Caller", "id": "alice"}}], "missing field"),
+    ],
+)
+def test_entities_that_would_deny_every_call_are_refused(entities, says):
+    with pytest.raises(PolicyError, match=says):
+        CedarPolicy("permit(principal, action, resource);", entities=entities)
+
+
+@pytest.mark.parametrize("names", [("same", "same"), ("policy1", None)])
+def test_an_approval_for_one_policy_is_none_for_another_of_the_same_id(names):
+    notes = (f'@id("{name}")' if name else "" for name in names)
+    with pytest.raises(PolicyError, match=rf"x\.cedar:2: two policies have the id '{names[0]}'"):
+        CedarPolicy("\n".join(f"{note} permit(principal, action, resource);" for note in notes), file="x.cedar")
 
 
 @pytest.mark.parametrize(
