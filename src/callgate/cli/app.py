@@ -71,7 +71,7 @@ def options(
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="Show the log on stderr, with the exception of a tool that failed.")] = False,
 ) -> None:
-    """Look at the tools of a file or module, call one as a model would, and check their definitions."""
+    """Look at tools, call them as a model would, let an agent or a workflow use them, and decide what waits for a person."""
     add_log_handler(logging.StreamHandler() if log else logging.NullHandler())
     codecs.register_error(_ESCAPED, _json_escape)
     for stream in (sys.stdout, sys.stderr):

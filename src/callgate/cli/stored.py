@@ -23,7 +23,7 @@ from callgate.cli.writing import for_programs, line, said
 from callgate.errors import UsageError
 from callgate.gate import Gate
 from callgate.store import JournalFilter, JournalRecord
-from callgate.store.records import RunStatus
+from callgate.store.records import ApprovalRecord, RunStatus
 
 __all__ = ("approvals_app", "edited_in_editor", "log_app", "runs", "who")
 
@@ -72,7 +72,7 @@ def list_approvals(
     gate = gate_of(None, store, None)
     found = run_with(gate, gate.approvals(state=None if every else "pending"))
     if as_json:
-        emit([asdict(each) for each in found])
+        emit([_facts(each) for each in found])
         return
     rows = [(each.id, each.state, each.tool, each.shown, each.caller, each.reason, _moment(each.expires_at)) for each in found]
     emit(_table(("id", "state", "tool", "arguments", "caller", "reason", "until"), rows))
@@ -82,11 +82,18 @@ def list_approvals(
 def show(approval_id: Id, store: Place = DEFAULT_PLACE, as_json: AsJson = False) -> None:
     """Show one request whole."""
     gate = gate_of(None, store, None)
-    found = asdict(run_with(gate, gate.approval(approval_id)))
-    emit(found if as_json else _table(("what", "is"), [(key, _shown(value)) for key, value in found.items()]))
+    found = _facts(run_with(gate, gate.approval(approval_id)))
+    emit(found if as_json else _table(("what", "is"), [(key, _shown(key, value)) for key, value in found.items()]))
 
 
-def _shown(value: object) -> str:
+def _facts(approval: ApprovalRecord) -> dict[str, Any]:
+    """Give what a person may see of a request: not the exact texts of what runs, in which secrets are not masked."""
+    return {key: value for key, value in asdict(approval).items() if key not in {"arguments", "edited"}}
+
+
+def _shown(key: str, value: object) -> str:
+    if key.endswith("_at"):
+        return _moment(cast("float | None", value))
     if isinstance(value, tuple):
         return ", ".join(map(str, cast("tuple[object, ...]", value)))
     return "" if value is None else str(value)

@@ -32,7 +32,8 @@ from callgate.cli.targets import TargetError, load_attribute
 from callgate.cli.writing import for_stdout, line, said
 from callgate.errors import CallgateError, ConflictError, InvalidInputError, ToolDeniedError, UsageError
 from callgate.gate import Gate
-from callgate.values import Caller
+from callgate.tools.secrecy import takes_secrets
+from callgate.values import Caller, ToolCall
 
 __all__ = ("Beginning", "begin", "go_on")
 
@@ -87,7 +88,7 @@ def _go(gate: Gate, client: LLMClient, stream: AsyncGenerator[AgentEvent, None],
     asks = ask and _somebody_is_there()
     with asyncio.Runner() as runner:  # a loop that stands still while a person thinks: Ctrl-C is theirs then
         try:
-            ended = run_stoppable(runner, _follow(stream, console))
+            ended = run_stoppable(runner, _follow(gate, stream, console))
             while ended.status == "paused" and asks:
                 decisions = _ask_all(ended.pending, console)
                 if not decisions:
@@ -107,16 +108,16 @@ async def _decided(gate: Gate, client: LLMClient, run_id: str, decisions: dict[s
     """Go on with decisions. One that is refused is told, and what it was about can be decided again."""
     hooks = create_run_hooks(gate)
     try:
-        return await _follow(client.resume_stream(run_id, hooks, decisions=decisions), console)
+        return await _follow(gate, client.resume_stream(run_id, hooks, decisions=decisions), console)
     except (InvalidInputError, ToolDeniedError) as error:
         console.print(said(error.user_message, "red"))
         return await client.report(run_id, hooks)
     except ConflictError as error:  # decided elsewhere, or too late: the run goes on with what was decided
         console.print(said(error.user_message, "red"))
-        return await _follow(client.resume_stream(run_id, hooks), console)
+        return await _follow(gate, client.resume_stream(run_id, hooks), console)
 
 
-async def _follow(stream: AsyncGenerator[AgentEvent, None], console: Console) -> Run:
+async def _follow(gate: Gate, stream: AsyncGenerator[AgentEvent, None], console: Console) -> Run:
     """Show what happens, the model's text on stdout and the rest beside it; give the run as it is at the end."""
     ended: Run | None = None
     async for event in stream:
@@ -125,7 +126,7 @@ async def _follow(stream: AsyncGenerator[AgentEvent, None], console: Console) ->
                 sys.stdout.write(for_stdout(text))
                 sys.stdout.flush()
             case CallStarted(call=call):
-                console.print(said(f"→ {call.name} {_short(call.arguments)}", "cyan"))
+                console.print(said(f"→ {call.name} {_written(gate, call)}", "cyan"))
             case CallProgress(item=item):
                 console.print(said(f"  {_short(item)}", "dim"))
             case CallFinished(outcome=outcome):
@@ -139,6 +140,12 @@ async def _follow(stream: AsyncGenerator[AgentEvent, None], console: Console) ->
     sys.stdout.write("\n")
     assert ended is not None  # a stream ends with the run
     return ended
+
+
+def _written(gate: Gate, call: ToolCall) -> str:
+    """Write the arguments as the model wrote them, where no secret can stand in them."""
+    tool = gate.registry.find(call.name)
+    return "(it takes secrets)" if tool is not None and takes_secrets(tool.input_schema) else _short(call.arguments)
 
 
 def _short(value: object) -> str:

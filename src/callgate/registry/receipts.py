@@ -1,14 +1,15 @@
 """The facts that a call leaves: its receipt, and what diagnostics are told. Source: contract rows P11, D1, docs/adr/0007."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Final, cast
+from typing import Final
 
 from callgate.diagnostics import NOT_RECORDED, CallFacts, SpanEnding, ToolFailed, ToolFinished
 from callgate.registry.catalog import shown_name
 from callgate.registry.entry import Entry
 from callgate.registry.requests import Call, Names
+from callgate.tools.secrecy import takes_secrets
 from callgate.tools.writing import Written
 from callgate.values import CallStatus, EndedCall, ToolCallRecord, digest_of_input
 
@@ -133,14 +134,7 @@ def tell_failed(call: Call, record: ToolCallRecord, error: BaseException) -> Non
 def _shown_input(call: Call) -> object:
     """Give the input as it may be recorded: of one that was refused, nothing tells where the secrets stand in it."""
     entry: Entry | None = getattr(call, "entry", None)
-    return NOT_RECORDED if entry is not None and not call.parsed and _takes_secrets(entry.schema) else call.input
-
-
-def _takes_secrets(schema: object) -> bool:
-    if isinstance(schema, Mapping):
-        facts = cast("Mapping[str, object]", schema)
-        return facts.get("writeOnly") is True or facts.get("format") == "password" or any(map(_takes_secrets, facts.values()))
-    return isinstance(schema, list) and any(map(_takes_secrets, cast("list[object]", schema)))
+    return NOT_RECORDED if entry is not None and not call.parsed and takes_secrets(entry.schema) else call.input
 
 
 def _end_span(call: Call, ending: Callable[[], SpanEnding]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sqlite3
 import sys
 
@@ -63,6 +64,40 @@ RUN = ("run", "shop.py:tools", "pay 5", "--model", "shop.py:model", "--policy", 
 def pending(run):
     [found] = json.loads(run("approvals", "list", "--json").stdout)
     return found
+
+
+VAULT = """
+from pydantic import SecretStr
+from callgate import ToolCall, tool
+from callgate.testing import scripted_model
+
+
+@tool(kind="write")
+async def login(name: str, pin: SecretStr) -> str:
+    return pin.get_secret_value()[-2:]
+
+
+model = scripted_model(ToolCall("login", {"name": "ann", "pin": "hunter2"}, "a"), "all done")
+tools = [login]
+"""
+
+
+def test_nobody_who_decides_sees_a_secret_and_the_tool_gets_it(folder, run):
+    (folder / "vault.py").write_text(VAULT)
+    said = [run("run", "vault.py:tools", "go", "--model", "vault.py:model", "--no-ask")]
+    found = pending(run)
+    said += [run("approvals", "list"), run("approvals", "list", "--json"), run("approvals", "show", found["id"])]
+    said += [run("approvals", "show", found["id"], "--json"), run("approvals", "approve", found["id"], "--by", "bob")]
+    said += [run("resume", found["run_id"], "vault.py:tools", "--model", "vault.py:model"), run("log", "--json")]
+    assert "r2" in said[-2].stderr
+    assert "ann" in said[3].stdout
+    assert "hunter2" not in "".join(done.stdout + done.stderr for done in said)
+
+
+def test_a_request_is_shown_with_times_that_people_read(shop, run):
+    run(*RUN, "--no-ask")
+    shown = run("approvals", "show", pending(run)["id"]).stdout
+    assert re.search(r"created_at\s+│ 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d ", shown)
 
 
 def test_a_policy_is_checked_against_the_tools(shop, run):
