@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from callgate.cli.shared import Log, Place, PolicyFile, Target, gate_of, refuse
+from callgate.cli.shared import Log, Place, PolicyFile, Target, gate_of, refuse, there
 from callgate.cli.stored import DEFAULT_PLACE, who
 from callgate.errors import CallgateError
 
@@ -55,7 +55,7 @@ def resume(
 ) -> None:
     """Go on with a run that is paused, has failed for its provider, or whose process is gone."""
     go_on = _terminal().go_on
-    go_on(gate_of(target, store, policy), model, run_id, message, ask=not no_ask)
+    go_on(gate_of(target, there(store), policy), model, run_id, message, ask=not no_ask)
 
 
 def _terminal() -> ModuleType:

@@ -74,9 +74,10 @@ def options(
     """Look at tools, call them as a model would, let an agent or a workflow use them, and decide what waits for a person."""
     add_log_handler(logging.StreamHandler() if log else logging.NullHandler())
     codecs.register_error(_ESCAPED, _json_escape)
-    for stream in (sys.stdout, sys.stderr):
+    # What is no text on stdin is refused as an argument that is none.
+    for stream, errors in ((sys.stdout, _ESCAPED), (sys.stderr, _ESCAPED), (sys.stdin, "surrogateescape")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_ESCAPED)
+            stream.reconfigure(errors=errors)
 
 
 _ESCAPED: Final = "callgate.escaped"

@@ -1,8 +1,8 @@
 """`callgate policy`: check a policy against tools, and explain how it judges a call."""
 
 import time
-from datetime import UTC, datetime
-from typing import Annotated
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
+from typing import Annotated, cast
 
 import typer
 from rich.table import Table
@@ -10,11 +10,13 @@ from rich.text import Text
 
 from callgate.cli.shared import AsJson, Target, emit, refuse, registry_of
 from callgate.cli.writing import lines, said
-from callgate.errors import PolicyError, ToolError, UsageError
-from callgate.policy import CedarPolicy, Considered, Decision, PolicyCall, RulePolicy
-from callgate.registry import Call, ToolRegistry
-from callgate.tools.plain_arguments import plain_arguments
-from callgate.values import Caller
+from callgate.errors import ApprovalRequiredError, PolicyError, ToolError, UsageError
+from callgate.gate import KeepContent
+from callgate.gate.gated import GatedCall, gated_call
+from callgate.gate.judge import INPUT_RULE, decision_for, policy_call, policy_decision
+from callgate.policy import CedarPolicy, Considered, Decision, RulePolicy
+from callgate.registry import ToolRegistry
+from callgate.values import Caller, ToolCall
 
 __all__ = ("policy_app",)
 
@@ -70,48 +72,48 @@ def explain(
     every: Annotated[bool, typer.Option("--all", help="List the rules about other tools as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tell which rule decides a call, and why the others do not."""
+    """Tell which rule decides a call, and why the others do not; also whether its tool wants an approval."""
     registry = registry_of(target)
     policy = _load(file, registry)
-    call = _call_of(registry, name, arguments)
-    judged = PolicyCall(
-        call.tool,
-        plain_arguments(call.tool, call.arguments, call.text),
-        Caller(caller, tuple(role or ())),
-        _moment_of(at),
-        run_id="(explained)",
-        labels=frozenset(label or ()),
-    )
-    if isinstance(policy, CedarPolicy):
-        _show(policy.decide(judged), (), as_json=as_json)
-        return
-    explained = policy.explain(judged)
-    shown = tuple(each for each in explained.considered if every or each.is_about)
-    _show(explained.decision, shown, as_json=as_json)
+    gated = _call_of(registry, ToolCall(name, arguments), caller, tuple(role or ()))
+    call = policy_call(gated, _moment_of(at), frozenset(label or ()))
+    considered = () if isinstance(policy, CedarPolicy) else policy.explain(call).considered
+    decision = decision_for(gated, call, cast("Decision", policy_decision(policy, call)))
+    _show(decision, tuple(each for each in considered if every or each.is_about), as_json=as_json)
 
 
-def _call_of(registry: ToolRegistry, name: str, arguments: str) -> Call:
-    call = Call(name, arguments, {})
-    call.approved = True
+def _call_of(registry: ToolRegistry, call: ToolCall, caller: str, roles: tuple[str, ...]) -> GatedCall:
+    """Read a call as a gate does, with what the tool's input parser asks for."""
     try:
-        registry.read(call)
-    except ToolError as error:
+        gated = gated_call(call, Caller(caller, roles), "", KeepContent(), {"run_id": "(explained)"})
+        try:
+            registry.read(gated)
+        except ApprovalRequiredError as asked:
+            gated.approved, gated.asks = True, Decision.ask(asked.reason, rules=(INPUT_RULE,))
+            registry.read(gated)
+    except (ToolError, UsageError) as error:
         refuse(error.user_message)
-    return call
+    return gated
 
 
 def _moment_of(text: str | None) -> float:
     if text is None:
         return time.time()
     try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = _moment_in(text).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        moment = None
+    if moment is None or not MINYEAR < moment.year < MAXYEAR:  # a time zone must not lead out of what a calendar has
         refuse(f"--at takes a moment such as 2030-01-31T12:00:00Z, or seconds since the epoch, not {text!r}")
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    return moment.timestamp()
+
+
+def _moment_in(text: str) -> datetime:
+    try:
+        return datetime.fromtimestamp(float(text), UTC)
+    except ValueError:
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _show(decision: Decision, shown: tuple[Considered, ...], *, as_json: bool) -> None:

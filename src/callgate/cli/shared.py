@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
@@ -32,6 +33,7 @@ __all__ = (
     "registry_of",
     "run_with",
     "store_of",
+    "there",
 )
 
 T = TypeVar("T")
@@ -83,6 +85,14 @@ def registry_of(target: str) -> ToolRegistry:
         refuse(error.user_message)
 
 
+def there(place: str) -> str:
+    """Give back the place of a store, or end the command when its file is not there: only what begins a run makes one."""
+    file = place.removeprefix("sqlite:///").partition("?")[0]
+    if "://" not in file and place != "memory:" and not Path(file).exists():
+        refuse(f"there is no store {file!r}; --store takes a SQLite file, or postgresql://user@host/name")
+    return place
+
+
 def store_of(place: str) -> Store:
     """Open a store, or end the command."""
     try:
@@ -105,8 +115,10 @@ class _Unbound(RulePolicy):
 
 
 def gate_of(target: str | None, place: str, policy: str | None) -> Gate:
-    """Make a gate of what the command line names, or end the command."""
-    return gate_with(ToolRegistry([]) if target is None else registry_of(target), place, policy)
+    """Make a gate of what the command line names, or end the command. Without tools it is for what is stored already."""
+    if target is None:
+        return gate_with(ToolRegistry([]), there(place), policy)
+    return gate_with(registry_of(target), place, policy)
 
 
 def gate_with(registry: ToolRegistry, place: str, policy: str | None) -> Gate:

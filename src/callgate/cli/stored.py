@@ -18,7 +18,7 @@ import typer
 from rich.table import Table
 
 from callgate.approvals import Approve, Decided, Deny, Edit
-from callgate.cli.shared import AsJson, Place, PolicyFile, emit, gate_of, refuse, run_with
+from callgate.cli.shared import AsJson, Place, PolicyFile, emit, gate_of, refuse, run_with, there
 from callgate.cli.writing import for_programs, line, said
 from callgate.errors import UsageError
 from callgate.gate import Gate
@@ -131,7 +131,7 @@ def edit(
     by: By = None,
 ) -> None:
     """Approve a call with other arguments."""
-    gate = gate_of(target, store, policy)
+    gate = gate_of(target, there(store), policy)
 
     async def change() -> None:
         approval = await gate.approval(approval_id)

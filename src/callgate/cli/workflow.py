@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from callgate.cli.interrupts import run_closing
-from callgate.cli.shared import AsJson, Log, Place, PolicyFile, emit, gate_of, refuse, store_of
+from callgate.cli.shared import AsJson, Log, Place, PolicyFile, emit, gate_of, refuse, store_of, there
 from callgate.cli.targets import TargetError, load_attribute
 from callgate.cli.writing import for_programs, for_stdout, line, lines
 from callgate.errors import CallgateError, RunPausedError, WorkflowError
@@ -59,7 +59,7 @@ def show(
 
 
 def _path_of(run_id: str, place: str) -> list[str]:
-    store = store_of(place)
+    store = store_of(there(place))
 
     async def read() -> list[str]:
         stored = await store.run(run_id)
@@ -93,7 +93,7 @@ def run(
         begins: object = json.loads(state)
     except (ValueError, RecursionError) as error:
         refuse(f"the state is no JSON: {error}")
-    typer.echo(for_programs(_delivered(gate_of(tools, store, policy), found, begins, resume)))
+    typer.echo(for_programs(_delivered(gate_of(tools, store if resume is None else there(store), policy), found, begins, resume)))
 
 
 def _delivered(gate: Gate, workflow: Workflow, begins: object, run_id: str | None) -> Any:

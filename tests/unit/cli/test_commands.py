@@ -1,6 +1,7 @@
 import itertools
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -182,6 +183,29 @@ def test_an_output_without_unicode_gets_escapes_that_json_reads_back(words, fold
     if command == "call":
         answer = json.loads(done.stdout)
         assert (json.loads(answer["text"]) if flags else answer) == "café 😀"
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "code"),
+    [
+        ("call sums.py add -", "<&-", ExitCode.CALL_REFUSED),
+        ("call sums.py refuse", "2>&-", ExitCode.TOOL_FAILED),
+        ("call sums.py refuse", ">&- 2>&-", ExitCode.TOOL_FAILED),
+        ("list sums.py", "<&- >&- 2>&-", ExitCode.DONE),
+        ("list none.py", "2>&-", ExitCode.WRONG_USE),
+    ],
+)
+def test_a_stream_that_is_closed_changes_no_exit_code(words, closed, code, tools_file):
+    program = f"exec {shlex.quote(sys.executable)} -m callgate.cli {words} {closed}"
+    done = subprocess.run(["sh", "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+
+
+def test_bytes_on_stdin_that_are_no_text_are_refused_as_arguments(tools_file):
+    program = [sys.executable, "-m", "callgate.cli", "call", tools_file, "add", "-"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(program, input=b"\xff{", capture_output=True, timeout=50, check=False, env=environment)
+    assert (done.returncode, b"Traceback" in done.stderr) == (ExitCode.CALL_REFUSED, False)
 
 
 @pytest.mark.parametrize("command", [("list",), ("schema",), ("call", "f"), ("check",)])

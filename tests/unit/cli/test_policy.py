@@ -55,6 +55,31 @@ CEDAR = """
 @id("reads") permit(principal, action == Action::"call", resource) when { resource.kind == "read" };
 @id("pays") @reason("money") permit(principal in Role::"agent", action == Action::"call_with_approval", resource);
 """
+ASKING_TOOLS = """
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from callgate import require_approval, tool
+
+
+def small(amount):
+    if amount > 100:
+        require_approval("it is a lot")
+    return amount
+
+
+@tool(needs_approval=True)
+async def always() -> None: ...
+
+
+@tool(needs_approval=lambda arguments: arguments["amount"] > 100)
+async def large(amount: int) -> None: ...
+
+
+@tool
+async def checked(amount: Annotated[int, AfterValidator(small)]) -> None: ...
+"""
 NOON = "2024-05-06T12:00:00Z"
 
 
@@ -139,6 +164,34 @@ def test_a_cedar_policy_is_explained_as_well(policy):
     assert policy("explain", "p.cedar", "shop.py", "pay", '{"amount": 5}').stdout == "DENY: the policy does not permit it\n"
 
 
-@pytest.mark.parametrize("words", [("pay", "{}"), ("pays", "{}"), ("pay", '{"amount": 5}', "--at", "noon")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pay", "{}"),
+        ("pays", "{}"),
+        ("look", "{}", "--caller", ""),
+        *(("look", "{}", "--at", at) for at in ("noon", "", "nan", "inf", "-1e12", "1e12", "1e300", "0001-01-01", "9999-12-31")),
+    ],
+)
 def test_a_call_that_cannot_be_is_wrong_use(words, policy):
-    assert policy("explain", "p.toml", "shop.py", *words).exit_code == ExitCode.WRONG_USE
+    done = policy("explain", "p.toml", "shop.py", *words)
+    assert (done.exit_code, done.stdout) == (ExitCode.WRONG_USE, "")
+    assert done.stderr.startswith("callgate: ")
+
+
+def test_what_a_tool_asks_for_itself_is_explained_too(files, policy):
+    (files / "own.py").write_text(ASKING_TOOLS)
+    (files / "all.toml").write_text('default = "allow"\n')
+    for name, arguments, said in [
+        ("always", "{}", "ASK by tool:needs_approval: the tool 'always' needs an approval for it"),
+        ("large", '{"amount": 5}', "ALLOW by default"),
+        ("large", '{"amount": 500}', "ASK by tool:needs_approval: the tool 'large' needs an approval for it"),
+        ("checked", '{"amount": 5}', "ALLOW by default"),
+        ("checked", '{"amount": 500}', "ASK by tool:require_approval: it is a lot"),
+    ]:
+        assert policy("explain", "all.toml", "own.py", name, arguments).stdout == f"{said}\n"
+
+
+def test_a_policy_that_cannot_judge_a_call_denies_it(policy):
+    done = policy("explain", "p.cedar", "shop.py", "look", "--caller", "\ud800")
+    assert done.stdout == "DENY: its policy could not judge it\n"

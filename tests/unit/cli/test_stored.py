@@ -50,6 +50,19 @@ reason = "over 3"
 """
 
 
+FLOW = """
+from callgate.workflow import Node, define_workflow, route
+
+
+async def end(state, runtime):
+    return {"done": True}
+
+
+node = Node(id="a", description="End.", starts_round=True, run=end, routes=[route.deliver("done")])
+flow = define_workflow("flow", nodes=[node])
+"""
+
+
 @pytest.fixture
 def shop(folder):
     (folder / "shop.py").write_text(TOOLS)
@@ -211,6 +224,7 @@ def test_without_a_policy_reads_run_and_the_rest_asks(shop, run):
     ],
 )
 def test_what_does_not_exist_is_wrong_use_and_is_named(shop, run, line):
+    (shop / "callgate.db").touch()
     done = run(*line)
     assert done.exit_code == ExitCode.WRONG_USE
     assert done.stderr.startswith("callgate: ")
@@ -280,6 +294,34 @@ def test_a_store_of_a_newer_release_is_refused_by_every_command(shop, run):
         assert done.exit_code == ExitCode.WRONG_USE, words
         assert "Traceback" not in done.stderr
         assert "newer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs",),
+        ("runs", "--json"),
+        ("log",),
+        ("log", "verify"),
+        ("approvals", "list"),
+        ("approvals", "show", "x"),
+        ("approvals", "approve", "x"),
+        ("approvals", "deny", "x"),
+        ("approvals", "edit", "x", "shop.py:tools", "{}"),
+        ("resume", "r", "shop.py:tools", "--model", "shop.py:model"),
+        ("workflow", "show", "flow.py:flow", "--run", "r"),
+        ("workflow", "run", "flow.py:flow", "shop.py:tools", "--resume", "r"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("place", ["nothing.db", "sqlite:///nothing.db"])
+def test_only_what_begins_a_run_makes_a_store(shop, run, words, place):
+    (shop / "flow.py").write_text(FLOW)
+    before = sorted(shop.iterdir())
+    done = run(*words, "--store", place)
+    assert (done.exit_code, done.stdout) == (ExitCode.WRONG_USE, "")
+    assert "there is no store 'nothing.db'" in done.stderr
+    assert sorted(shop.iterdir()) == before, "a name that is misspelt is not taken for a store in which nothing waits"
 
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202egnihtyna\r"
