@@ -273,12 +273,18 @@ def _line(record: JournalRecord) -> str:
 
 
 @log_app.command()
-def verify(store: Place = DEFAULT_PLACE, as_json: AsJson = False) -> None:
+def verify(
+    context: typer.Context,
+    store: Annotated[str | None, typer.Option("--store", help="As before the command.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check that no record was changed or removed; exit with 1 when one was. Note the heads to find a cut at the end later."""
-    gate = gate_of(None, store, None)
+    assert context.parent is not None  # it is a command of `log`, whose options may stand before it
+    before = context.parent.params
+    gate = gate_of(None, store or before["store"], None)
     begun = time.perf_counter()
     found = run_with(gate, gate.store.verify())
-    if as_json:
+    if as_json or before["as_json"]:
         emit({"records": found.records, "heads": found.heads, "breaks": [asdict(each) for each in found.breaks]})
     else:
         for each in found.breaks:

@@ -141,7 +141,10 @@ class CedarPolicy(ToolPolicy):
 
     def _names(self, parts: Sequence[Statement]) -> dict[str, _Named]:
         """Give the policies by the ids that Cedar makes for them: their places in the text."""
-        facts = json.loads(self._cedar.policies_to_json_str(self._text))
+        try:
+            facts = json.loads(self._cedar.policies_to_json_str(self._text))
+        except RecursionError as error:
+            raise PolicyError("it cannot be read: it is nested too deep", file=self._file) from error
         lines = {f"policy{place}": part.line for place, part in enumerate(parts)}
         for key in facts["templates"]:
             raise PolicyError("a template is without effect; write out its policies", file=self._file, line=lines.get(key))

@@ -26,11 +26,13 @@ class Fault(NamedTuple):
 
 
 def fault_of_ids(rules: Sequence[Rule], budgets: Sequence[BudgetRule]) -> Fault | None:
-    """Find an id that is there twice."""
+    """Find an id that is there twice, or is one of the gate's own: an approval covers the rules that asked, by their ids."""
     seen: set[str] = set()
     named: list[tuple[Way, str]] = [(("rule", place, "id"), rule.id) for place, rule in enumerate(rules)]
     named += [(("budget", place, "id"), budget.id) for place, budget in enumerate(budgets)]
     for way, name in named:
+        if name == "default" or name.startswith(("tool:", "policy:")):
+            return Fault(way, f"the id {name!r} is the gate's own; choose another one")
         if name in seen:
             return Fault(way, f"two rules have the id {name!r}")
         seen.add(name)

@@ -85,7 +85,8 @@ class _Scan:
             place = self._tables[way] = self._tables.get(way, -1) + 1
             self.lines.setdefault(way, line)
             way = (*way, place)
-        self.lines.setdefault(way, line)
+        for length in range(1, len(way) + 1):
+            self.lines.setdefault(way[:length], line)
         return way
 
     def _resolved(self, parts: tuple[str, ...]) -> Way:

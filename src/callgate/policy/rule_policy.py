@@ -116,16 +116,20 @@ class RulePolicy(ToolPolicy):
         Raises:
             PolicyError: as `load`.
         """
+        written = _Written(file)
         try:
             facts = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise PolicyError(f"it is no TOML: {error}", file=file, line=syntax_line(error, text)) from error
-        written = _Written(file, lines_of(text))
-        try:
+            written = _Written(file, lines_of(text))
             given = read_table(facts, "a policy", _READERS)
             policy = cls(given.pop("rule", ()), budgets=given.pop("budget", ()), **given)
+        except tomllib.TOMLDecodeError as error:
+            raise PolicyError(f"it is no TOML: {error}", file=file, line=syntax_line(error, text)) from error
         except FactError as error:
             raise written.error(error.reason, error.at) from error
+        except RecursionError as error:
+            raise PolicyError("it cannot be read: it is nested too deep", file=file) from error
+        except ValueError as error:  # a number of more digits than Python reads
+            raise PolicyError(f"it cannot be read: {error}", file=file) from error
         policy._written = written
         if tools is not None:
             policy.bind(_catalog_of(tools))

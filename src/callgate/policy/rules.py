@@ -76,7 +76,8 @@ class Rule:
         for key in _LISTS:
             value = getattr(self, key)
             object.__setattr__(self, key, () if value == () else read_at(texts_of(key), value, key))
-        object.__setattr__(self, "when", read_list(self.when, "when must be a list of conditions", _as_condition))
+        if self.when != ():
+            object.__setattr__(self, "when", read_at(_conditions_of, self.when, "when"))
         if not isinstance(cast("object", self.time), TimeWindow | None):
             raise FactError(f"time must be a TimeWindow, not {self.time!r}", "time")
         read_at(text_of("reason"), self.reason, "reason")
@@ -134,14 +135,15 @@ class Rule:
         return True
 
 
-def _as_condition(value: object) -> Condition:
-    if not isinstance(value, Condition):
-        raise PolicyError(f"when must hold conditions, not {value!r}")
-    return value
+def _as_condition(value: Any) -> Condition:
+    return value if isinstance(value, Condition) else Condition.of(value)
 
 
 def _conditions_of(value: object) -> tuple[Condition, ...]:
-    return read_list(value, "when must be a list of conditions", Condition.of)
+    conditions = read_list(value, "when must be a list of conditions", _as_condition)
+    if not conditions:
+        raise PolicyError("when must not be empty; leave it out when every call fits")
+    return conditions
 
 
 _READERS: Final = {

@@ -296,6 +296,15 @@ def test_a_store_of_a_newer_release_is_refused_by_every_command(shop, run):
         assert "newer" in done.stderr
 
 
+def test_the_options_of_the_log_may_stand_before_its_check(shop, run):
+    run(*RUN, "--no-ask", "--store", "other.db")
+    assert run("log", "verify").exit_code == ExitCode.WRONG_USE
+    for words in (("--store", "other.db", "--json", "verify"), ("verify", "--store", "other.db", "--json")):
+        done = run("log", *words)
+        assert (done.exit_code, json.loads(done.stdout)["records"] > 0) == (ExitCode.DONE, True)
+    assert run("log", "--store", "none.db", "verify").exit_code == ExitCode.WRONG_USE
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -69,6 +69,11 @@ def test_a_text_that_is_no_cedar_is_refused(tmp_path):
     assert isinstance(CedarPolicy.load(tmp_path / "p.cedar"), CedarPolicy)
 
 
+def test_what_is_too_deep_is_refused():
+    with pytest.raises(PolicyError, match="too deep"):
+        CedarPolicy(f"permit(principal, action, resource) when {{ {' && '.join(['true'] * 1000)} }};")
+
+
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cedarpy", None)
     with pytest.raises(UsageError, match="extra cedar"):

@@ -195,6 +195,10 @@ def test_what_there_is_not_is_refused_with_file_and_line(tmp_path, line, reason)
         ('roles = "agent"', 1, "roles must be a list"),
         ("\nrule = 3", 2, "write each rule as"),
         ("[rule]\nid = 'a'", 1, "write each rule as"),
+        ("\n[a.b.c]\nd = 1", 2, "unknown key 'a'"),
+        ("[[rule]]\nid = 'default'\ndecision='ask'", 2, "the gate's own"),
+        ("[[rule]]\ndecision='ask'\nid = 'tool:needs_approval'", 3, "the gate's own"),
+        ("[[budget]]\nlimit = 1\nper='run'\nid = 'policy:raised'", 4, "the gate's own"),
         ("\nrule = [\n {id = 'a', decision = 'deny'},\n 4]", 4, "a rule must be a table"),
         ("[[rule]]\nid = 'a'\n", 1, "a rule needs 'decision'"),
         ("[[budget]]\nid = 'a'\nper = 'run'\n\nlimit = -1", 5, "limit must be"),
@@ -215,6 +219,18 @@ def test_an_error_names_the_line_of_what_is_wrong(text, line, reason):
         RulePolicy.parse(text, tools=TOOLS)
     assert reason in caught.value.reason
     assert (caught.value.file, caught.value.line) == ("policy.toml", line)
+
+
+@pytest.mark.parametrize("depth", [500, 50_000])
+@pytest.mark.parametrize("text", ["x = {}", "[[rule]]\nid='r'\ndecision='deny'\nwhen=[{{path='/a', op='==', value={}}}]"])
+def test_what_is_too_deep_is_refused(text, depth):
+    with pytest.raises(PolicyError):
+        RulePolicy.parse(text.format("[" * depth + "]" * depth))
+
+
+def test_a_number_that_is_too_long_is_refused():
+    with pytest.raises(PolicyError, match="cannot be read"):
+        RulePolicy.parse(f"[[budget]]\nid='b'\nper='run'\nlimit={'1' * 5000}")
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
@@ -380,7 +396,7 @@ rules_without_ids = st.fixed_dictionaries(
         "callers": some(st.sampled_from(["alice", "b*"]), min_size=1, max_size=2),
         "roles": some(st.sampled_from(["agent", "boss"]), min_size=1, max_size=2),
         "labels": some(st.sampled_from(["untrusted", "confidential"]), min_size=1, max_size=2),
-        "when": some(conditions, max_size=2),
+        "when": some(conditions, min_size=1, max_size=2),
         "time": windows,
     },
 )
