@@ -276,6 +276,30 @@ async def test_a5_a_grant_expires_and_is_for_its_run_and_caller(world):
     assert isinstance(await world.ask(call_id="3"), Pending)
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"tool": ""},
+        {"tool": 5},
+        {"by": ""},
+        {"by": None},
+        {"caller": ""},
+        {"caller": ALICE},
+        {"run_id": 7},
+        {"expires_at": float("nan")},
+        {"expires_at": "tomorrow"},
+        {"max_uses": 0},
+        {"when": "all"},
+        {"when": [1]},
+        {"when": [{"path": "/amount", "op": "<"}]},
+    ],
+)
+async def test_a5_a_grant_that_cannot_be_is_refused_and_breaks_no_call(world, facts):
+    with pytest.raises(UsageError):
+        await world.gate.grant(**{"tool": "refund", "by": "bob", **facts})
+    assert isinstance(await world.ask(), Pending)
+
+
 async def test_a5_an_approval_can_be_remembered_for_the_run(world):
     pending = await world.ask(call_id="1")
     await world.gate.decide(pending.approval_id, Approve(by="bob", remember="run"))

@@ -261,8 +261,10 @@ async def test_a2_a_switch_outranks_every_consent(scope):
     await gate.switch_off(scope, by="ops", reason="again", spares_reads=True)
     assert isinstance(await ask(gate, "get_order", {"order_id": 1}), Succeeded), "reads are spared"
     assert ran == [("get", 1), ("get", 1)]
-    with pytest.raises(UsageError):
-        await gate.switch_off("everything", by="ops", reason="")
+    for wrong in ("everything", "tool:", "tool:get_*", "tool:get_order ", "caller:"):
+        with pytest.raises(UsageError):
+            await gate.switch_off(wrong, by="ops", reason="")
+    assert [switch.scope for switch in await gate.switches()] == [scope]
 
 
 async def test_a2_a_dry_run_does_everything_but_the_body():

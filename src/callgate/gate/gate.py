@@ -33,6 +33,7 @@ from callgate.running.portal import run_in_portal
 from callgate.store.memory import MemoryStore
 from callgate.store.protocol import Store
 from callgate.store.records import ApprovalRecord, ApprovalState, Grant, JournalRecord, KillSwitch, call_key, start_claim
+from callgate.tools.options import check_name
 from callgate.tools.tool import Tool
 from callgate.values import Caller, ToolCall, check_limit
 
@@ -379,10 +380,12 @@ class Gate:
         """Approve in advance what the policy would ask about: calls of a tool (a name or glob) that fit; a denial beats it.
 
         Raises:
-            UsageError: a value is out of range; a condition that cannot be is a `PolicyError`.
+            UsageError: a value is out of range or of another type; a condition that cannot be is a `PolicyError`.
         """
+        _check_texts(tool=tool, by=by, caller=caller, run_id=run_id)
+        check_limit("expires_at", expires_at)
         check_limit("max_uses", max_uses, whole=True)
-        conditions = [Condition.of(each) if isinstance(each, Mapping) else each for each in when]
+        conditions = [each if isinstance(each, Condition) else Condition.of(each) for each in when]
         grant = Grant(
             id=f"grt_{secrets.token_hex(8)}",
             tool=tool,
@@ -416,11 +419,13 @@ class Gate:
         It holds in every process that uses the store, from the next start on; `spares_reads` lets tools of kind "read" run.
 
         Raises:
-            UsageError: another scope.
+            UsageError: another scope, or one that no tool can have: a switch takes names, no globs.
         """
         kind, _, name = scope.partition(":")
         if not (scope == "gate" or (kind in {"tool", "caller"} and name)):
             raise UsageError(f'scope must be "gate", "tool:NAME" or "caller:SUBJECT", not {scope!r}')
+        if kind == "tool":
+            check_name(name)
         switch = KillSwitch(scope=scope, by=by, reason=reason, at=self._carrier.clock(), spares_reads=spares_reads)
         await self.store.switch_off(switch)
         return switch
@@ -501,6 +506,14 @@ def _check_dry_run(names: object, registry: ToolRegistry) -> None:
     for name in cast("Collection[object]", names):
         if not isinstance(name, str) or (len(registry) and not registry.has(name)):
             raise UsageError(f"dry_run holds names of the registry's tools, not {name!r}: {', '.join(registry.ids()[:10])}")
+
+
+def _check_texts(*, caller: object, run_id: object, **needed: object) -> None:
+    """Check what names the calls of a grant: one that cannot be compared would break every call that asks."""
+    optional = {"caller": caller, "run_id": run_id}
+    for name, text in {**needed, **{name: text for name, text in optional.items() if text is not None}}.items():
+        if not isinstance(text, str) or not text:
+            raise UsageError(f"{name}= must be a text that is not empty, not {text!r}")
 
 
 def _decided_already(approval: ApprovalRecord) -> ConflictError:

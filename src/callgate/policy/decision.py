@@ -28,12 +28,19 @@ class Budget:
 
     `counter` names it, for example `run/r1/refund_order`. `text` is what the model reads when it is used up.
     `hides` says that the tool is no longer offered to the run then.
+
+    Raises:
+        UsageError: a value is of another type, which no store could count.
     """
 
     counter: str
     limit: int
     text: str
     hides: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.limit) is not int or type(self.counter) is not str or type(self.text) is not str:
+            raise UsageError("a budget is Budget(counter, limit, text): a text, a whole number and a text")
 
 
 @dataclass(frozen=True, slots=True)

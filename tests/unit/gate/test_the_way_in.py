@@ -75,6 +75,9 @@ def test_what_is_no_budget_is_refused():
     assert Decision.allow(budgets=(Budget("c", 1, "no"),)).verdict is Verdict.ALLOW
     with pytest.raises(UsageError, match="Budget"):
         Decision.allow(budgets=("c",))
+    for facts in ((1, 1, "no"), ("c", "1", "no"), ("c", 1.5, "no"), ("c", True, "no"), ("c", 1, None)):
+        with pytest.raises(UsageError, match="a whole number"):
+            Budget(*facts)
 
 
 async def test_a_person_sees_what_runs_whatever_the_policy_makes_of_its_own_copy(refund, ran):
