@@ -88,7 +88,8 @@ def open_engines(url: URL) -> Engines:
             _hold_on_to_file(engines, Path(str(url.database)).absolute())
     except SQLAlchemyError as error:
         engines.dispose()
-        raise StoreError(f"the store cannot be opened: {type(error).__name__}") from error
+        which = f"the store {url.database!r}" if is_sqlite else "the store"  # an address may hold a secret anywhere
+        raise StoreError(f"{which} cannot be opened: {type(error).__name__}") from error
     except BaseException:
         engines.dispose()
         raise
