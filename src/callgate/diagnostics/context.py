@@ -24,7 +24,6 @@ from callgate.diagnostics.destinations import (
     ObserverDestination,
     Receiver,
     SpanEnding,
-    SpanOpener,
 )
 from callgate.diagnostics.events import (
     CallFacts,
@@ -99,7 +98,7 @@ class DiagnosticContext:
     def __post_init__(self) -> None:
         object.__setattr__(self, "enabled", _combined(self.receivers))
         object.__setattr__(self, "observes_calls", _combined_calls(self.receivers))
-        openers = tuple(receiver for receiver in self.receivers if isinstance(receiver.destination, SpanOpener))
+        openers = tuple(receiver for receiver in self.receivers if receiver.opens_spans)
         object.__setattr__(self, "_openers", openers)
         object.__setattr__(self, "opens_spans", bool(openers))
 

@@ -73,11 +73,12 @@ class SpanOpener(Protocol):
 class Receiver:
     """Stand before one destination: what it raises fails no call, and is logged once."""
 
-    __slots__ = ("_failed", "destination", "enabled")
+    __slots__ = ("_failed", "destination", "enabled", "opens_spans")
 
     def __init__(self, destination: Destination, *, trusted: bool = False) -> None:
         """Guard `destination`; a trusted one's `enabled` never raises and is asked directly, which halves its price."""
         self.destination = destination
+        self.opens_spans = isinstance(destination, SpanOpener)
         self._failed = False
         self.enabled: EnabledCheck = destination.enabled if trusted else self._guarded_check
 

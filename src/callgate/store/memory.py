@@ -8,8 +8,9 @@ import itertools
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from callgate.errors import StoreError
@@ -54,6 +55,7 @@ class MemoryStore:
         self._firsts: dict[str, Entry] = {}
         self._ends: dict[str, Entry] = {}
         self._order: deque[str | EndEntry] = deque()
+        self._of_runs: dict[str, list[str]] = {}
         self._most = kept
         self._asked: dict[str, str] = {}
         self._counters: dict[str, int] = {}
@@ -90,6 +92,8 @@ class MemoryStore:
         place, firsts = entry.claim, self._firsts
         if place in firsts or firsts.setdefault(place, entry) is not entry:
             return _CLAIMED
+        if "/" in place:
+            self._note(place)
         self._order.append(place)
         return None
 
@@ -100,6 +104,7 @@ class MemoryStore:
             place = entry.claim
             if place in self._firsts or self._firsts.setdefault(place, entry) is not entry:
                 return False
+            self._note(place)
         if place in ends or ends.setdefault(place, entry) is not entry:
             return False
         order = self._order
@@ -122,10 +127,26 @@ class MemoryStore:
                     return Refusal("used_up", counter)
             if self._firsts.setdefault(entry.claim, entry) is not entry:
                 return _CLAIMED
+            self._note(entry.claim)
             self._order.append(entry.claim)
             for counter, _ in entry.reserve:
                 self._count(counter)
             return None
+
+    def _note(self, place: str) -> None:
+        """Note a place of a run, so that a run's records are found among all of them."""
+        run, slash, _ = place.partition("/")
+        if slash:
+            with self._lock:
+                self._of_runs.setdefault(run, []).append(place)
+
+    def _strike(self, place: str) -> None:
+        run = place.partition("/")[0]
+        places = self._of_runs.get(run)
+        if places is not None:
+            places.remove(place)
+            if not places:
+                del self._of_runs[run]
 
     def _count(self, counter: str) -> None:
         self._counters[counter] = self._counters.pop(counter, 0) + 1  # behind all others
@@ -146,7 +167,8 @@ class MemoryStore:
                     continue
                 surplus -= 1
                 if place is not oldest or (self._asked and place not in ends):  # a start is found until its end goes
-                    firsts.pop(place, None)
+                    if firsts.pop(place, None) is not None and "/" in place:
+                        self._strike(place)
                     ends.pop(place, None)
             order.extendleft(reversed(staying))
             self._dropped += before - len(order)
@@ -199,12 +221,18 @@ class MemoryStore:
 
     async def labels(self, run_id: str, /) -> frozenset[str]:
         """Give the labels of a run; see `Store.labels`."""
-        return _NONE.union(*(entry.record().labels for _, entry in self._entries(f"{quoted(run_id)}/")))
+        return _NONE.union(*(entry.record().labels for _, entry in self._entries(self._places_of(run_id))))
 
-    def _entries(self, within: str = "") -> list[tuple[str, Entry]]:
-        """Give all entries with their places."""
-        every = (*self._firsts.copy().items(), *self._ends.copy().items())
-        return [(place, entry) for place, entry in every if place.startswith(within)]
+    def _places_of(self, run_id: str) -> list[str]:
+        with self._lock:
+            return list(self._of_runs.get(quoted(run_id), ()))
+
+    def _entries(self, places: Iterable[str]) -> Iterator[tuple[str, Entry]]:
+        for place in places:
+            for entries in (self._firsts, self._ends):
+                entry = entries.get(place)
+                if entry is not None:
+                    yield place, entry
 
     async def used(self, counter: str, /) -> int:
         """Give the uses of a counter."""
@@ -217,25 +245,27 @@ class MemoryStore:
     async def forget(self, run_id: str, /) -> None:
         """Forget what was kept for the run only; see `Store.forget`."""
         with self._lock:
-            self._forget(f"{quoted(run_id)}/", lambda record: record.content_for_run)
+            self._forget(self._places_of(run_id), lambda record: record.content_for_run)
 
     async def purge(self, now: float, /) -> int:
         """Forget content whose time has passed; see `Store.purge`."""
         with self._lock:
-            return self._forget("", lambda record: record.content_until is not None and record.content_until <= now)
+            places = dict.fromkeys((*self._firsts.copy(), *self._ends.copy()))
+            return self._forget(places, lambda record: record.content_until is not None and record.content_until <= now)
 
-    def _forget(self, within: str, is_over: Callable[[JournalRecord], bool]) -> int:
-        forgotten: set[int] = set()
-        for place, entry in self._entries(within):
+    def _forget(self, places: Iterable[str], is_over: Callable[[JournalRecord], bool]) -> int:
+        count = 0
+        for place, entry in self._entries(places):
             record = entry.record()
             if record.content is None or not is_over(record):
                 continue
-            forgotten.add(id(entry))
-            without = _Written(replace(record, content=None))
+            count += 1
+            record.content = None  # it was written just now, for nobody else
+            without = _Written(record)
             for entries in (self._firsts, self._ends):
                 if entries.get(place) is entry:
                     entries[place] = without
-        return len(forgotten)
+        return count
 
     # ── approvals, grants, switches ──────────────────────────────────────────────────────────────────────────────────
 
@@ -244,14 +274,17 @@ class MemoryStore:
         with self._lock:
             if entry.claim in self._firsts or self._firsts.setdefault(entry.claim, entry) is not entry:
                 return False
+            self._note(entry.claim)
             self._approvals[approval.id] = approval
             self._asked[entry.claim] = approval.id
             self._order.append(entry.claim)
-            for old in list(self._approvals.values())[: max(0, len(self._approvals) - self._kept)]:
-                if old.state != "pending":
-                    del self._approvals[old.id]
-                    self._asked = {claim: each for claim, each in self._asked.items() if each != old.id}
+            self._drop_decided(len(self._approvals) - self._kept)
             return True
+
+    def _drop_decided(self, surplus: int) -> None:
+        over = (place for place, each in self._asked.items() if self._state_of(each) != "pending")
+        for place in list(islice(over, max(0, surplus))):
+            self._approvals.pop(self._asked.pop(place), None)
 
     async def approval(self, approval_id: str, /) -> ApprovalRecord | None:
         """Give a request."""
@@ -333,9 +366,8 @@ class MemoryStore:
             if run.id in self._runs:
                 return False
             self._keep_run(run)
-            surplus = len(self._runs) - self._kept
-            over = [each.id for each in self._runs.values() if each.status not in _LIVE] if surplus > 0 else []
-            for run_id in over[:surplus]:
+            over = (each.id for each in self._runs.values() if each.status not in _LIVE)
+            for run_id in list(islice(over, max(0, len(self._runs) - self._kept))):
                 del self._runs[run_id]
             return True
 

@@ -403,8 +403,7 @@ class Engine:
 
         caller = Caller(state.subject, tuple(state.roles))
         tools = NodeTools(gate, caller, place, where, told, asyncio.get_running_loop(), run.remaining_s)
-        scope = gate.registry.diagnostics.child(f"{state.run_id}/{where}")
-        return Runtime(tools, scope, run.signal, state.round, node.id, state.run_id, self._runner)
+        return Runtime(tools, run.signal, state.round, node.id, state.run_id, self._runner)
 
     async def _finish(self, run: _Open, node: Node, patch: object) -> None:
         """Apply a node's patch, take its route, and store both at once."""

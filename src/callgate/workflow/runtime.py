@@ -221,12 +221,16 @@ class Runtime:
     """Be what a node is given beside the state; it injects nothing by hand."""
 
     tools: NodeTools
-    diagnostics: DiagnosticContext
     signal: AbortSignal | None
     round: int
     node: str
     run_id: str
     runner: AgentRunner | None = field(default=None, repr=False)
+
+    @property
+    def diagnostics(self) -> DiagnosticContext:
+        """The scope of the node, for what it wants to have observed."""
+        return self.tools.gate.registry.diagnostics.child(f"{self.run_id}/{self.tools.where}")
 
     def agent(self, profile: Profile | str | None = None) -> NodeAgent:
         """Give an agent of a profile: `await runtime.agent("support").run("…")`."""

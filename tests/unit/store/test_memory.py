@@ -32,6 +32,14 @@ class Entry:
         )
 
 
+class Refused(Entry):
+    """Be an end that stands alone."""
+
+    def __init__(self, key, **facts):
+        super().__init__(key, **facts)
+        self.event = "finished"
+
+
 def calls(store, keys):
     for key in keys:
         store.start(Entry(key))
@@ -124,13 +132,33 @@ async def test_what_ended_without_a_start_is_one_record_and_goes_with_the_others
 
 async def test_a_run_that_goes_on_after_its_content_was_forgotten_keeps_what_comes_then():
     store = MemoryStore()
-    store.finish(Entry("r/1", "finished", **content(run_id="r", content_for_run=True)))
-    store.finish(Entry("r/2", "finished", **content(run_id="r")))
-    store.finish(Entry("rr/1", "finished", **content(run_id="rr", content_for_run=True)))
+
+    def ended(run, number, **further):
+        store.start(Entry(f"{run}/{number}"))
+        store.finish(Entry(f"{run}/{number}", "finished", **content(run_id=run, **further)))
+
+    ended("r", 1, content_for_run=True)
+    ended("r", 2)
+    ended("rr", 1, content_for_run=True)
     await store.forget("r")
-    store.finish(Entry("r/3", "finished", **content(run_id="r", content_for_run=True)))
-    kept = {record.key: record.content for record in (await store.records(JournalFilter()))[0]}
-    assert kept == {"r/1": None, "r/2": CONTENT, "rr/1": CONTENT, "r/3": CONTENT}
+    ended("r", 3, content_for_run=True)
+    found, _ = await store.records(JournalFilter(event="finished"))
+    assert {record.key: record.content for record in found} == {"r/1": None, "r/2": CONTENT, "rr/1": CONTENT, "r/3": CONTENT}
+
+
+async def test_what_a_run_has_read_is_known_as_long_as_its_records_are_kept():
+    store = MemoryStore(kept=40)
+    await store.create_run(RunRecord(id="active", kind="agent", status="running", state="{}"))
+    for run in ("active", "~over"):
+        store.start(Entry(f"{run}/1", reserve=(("n", 9),)))
+        store.finish(Entry(f"{run}/1", "finished", labels=("untrusted",)))
+        assert store.finish(Refused(f"{run}/2", labels=("confidential",)))
+        assert await store.labels(run) == {"untrusted", "confidential"}
+    for number in range(50):
+        calls(store, [f"run{number}/{each}" for each in range(3)])
+    assert await store.labels("active") == {"untrusted", "confidential"}
+    assert await store.labels("~over") == frozenset()
+    assert set(store._of_runs) <= {"active", *(f"run{number}" for number in range(30, 50))}
 
 
 async def test_of_threads_that_claim_the_same_places_each_place_has_one_winner():
