@@ -200,7 +200,7 @@ class ProcessPool:
             ending = supervision.follow()
             answered = ending is Ending.ANSWERED
             if not answered:
-                closed = self._closed and ending is Ending.DIED
+                closed = self._closed and ending in {Ending.DIED, Ending.GARBLED}  # its connection may end first
                 failure = ProcessDied(_CLOSED, began=supervision.began) if closed else supervision.failure(ending)
         finally:
             self._give_back(worker, answered=answered, fit=supervision.fit)
